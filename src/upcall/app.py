@@ -154,13 +154,13 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         return _open_postgres(str(where))
     refuse_url(os.fsdecode(where))
     from upcall.store.known_logs import KnownLogs, state_folder
-    from upcall.store.opening import Place
+    from upcall.store.opening import LogFile
     from upcall.store.sqlite.store import SqliteStore
 
     if trusted is None:
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
     known = KnownLogs(state_folder(os.environ), trusted=trusted)
-    return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
+    return SqliteStore(LogFile(os.fspath(where), trusted, found, view, known))
 
 
 def is_database(where: str) -> bool:

@@ -647,6 +647,7 @@ class OnceEnded(Event, frozen=True, tag="once_ended"):
     name: the name of the effect
     value: what it returned, as JSON
     error: what it raised, if it did
+    error_type: the type of that, with its module
     """
 
     type: ClassVar[Literal["once_ended"]] = "once_ended"
@@ -654,6 +655,7 @@ class OnceEnded(Event, frozen=True, tag="once_ended"):
     name: str
     value: Any = None
     error: str = ""
+    error_type: str = ""
 
 
 # --- callbacks --------------------------------------------------------------------------

@@ -95,6 +95,12 @@ class Result(Value, frozen=True, tag_field="part", tag="result"):
     json: Any = None
     images: tuple[Image, ...] = ()
 
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with these fields changed; a new `text` drops `json`, unless that is given too."""
+        if "text" in changes:
+            changes.setdefault("json", None)
+        return msgspec.structs.replace(self, **changes)
+
 
 Part = Text | Instruction | Image | Thinking | Call | Result
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.doubles import Place
-from upcall import Agent, Context, Request, Runtime, RuntimeClosed, tool
+from upcall import Agent, Context, Hooks, Request, Runtime, RuntimeClosed, SessionAccess, tool
 from upcall.events import CallbackAsked
 from upcall.models import Script, call
 
@@ -380,3 +381,67 @@ async def test_a_call_whose_child_waits_is_not_unknown_because_another_one_was_i
     async with Runtime(place.store(), agents=[crew.boss], host=Answering()) as runtime:
         assert (await runtime.resume("s")).text == "began, that one / worked"
     assert crew.beside.ended == 1
+
+
+@pytest.mark.parametrize("when", ["before it asks", "while an agent is asked"])
+async def test_a_drain_keeps_the_question_of_a_tool_that_catches_every_exception(when: str, tmp_path: Path) -> None:
+    place = Place(tmp_path / "log.db")
+    begun, asked, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def inquire(ctx: Context) -> str:
+        """Ask, and give up where that fails."""
+        begun.set()
+        if when == "before it asks":
+            await go.wait()
+        try:
+            return f"got {await ctx.raise_callback('which?', 'blocker')}"
+        except Exception as error:
+            return f"gave up: {error!r}"
+
+    async def slow(session: SessionAccess, request: Request) -> None:
+        if request.purpose == "side_turn":
+            asked.set()
+            await go.wait()
+
+    def leads(request: Request) -> Any:
+        if request.purpose == "side_turn":
+            return call("pass_up_callback", reason="not mine")
+        return results(request)[0] if results(request) else call("task", agent="below", prompt="go")
+
+    below = Agent(
+        "below", model=Script(lambda r: results(r)[0] if results(r) else call("inquire")), tools=[inquire]
+    )
+    agent = Agent("lead", model=Script(leads), agents=[below], hooks=Hooks(before_model=[slow]))
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await (begun if when == "before it asks" else asked).wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    await asyncio.sleep(0)
+    go.set()
+    await closing
+    await asyncio.wait({turn})
+    turn.exception()
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        waiting = await runtime.resume("s")
+        assert (waiting.status, waiting.text) == ("waiting", "")
+        (callback,) = await runtime.inbox()
+        await runtime.answer(callback.id, "this")
+        assert (await runtime.resume("s")).text == "got this"
+
+
+async def test_whoever_follows_the_log_hears_that_the_runtime_is_closed(place: Place) -> None:
+    agent = Agent("a", model=Script(lambda _: "done"))
+    runtime = Runtime(place.store(), agents=[agent])
+    await (await runtime.start(agent, "s")).prompt("go")
+    ended = asyncio.Event()
+
+    async def follow() -> None:
+        async for event in runtime.events(follow=True):
+            if event.type == "turn_ended":
+                ended.set()
+
+    following = asyncio.ensure_future(follow())
+    await ended.wait()
+    await runtime.close()
+    await asyncio.wait_for(following, 10)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.doubles import Place
-from upcall import Agent, Context, Request, Runtime, tool
+from upcall import Agent, Callback, Context, Request, Runtime, tool
 from upcall.app import open_store
 from upcall.contracts import Claim, Delta, Row, TakeLimit
 from upcall.errors import SetupError
@@ -439,3 +439,33 @@ async def test_a_limit_of_nothing_is_refused(limit: TakeLimit) -> None:
     async with Runtime(":memory:") as runtime:
         with pytest.raises(SetupError, match="running and per_minute are 1 or more, or None"):
             await runtime.work(limits=[limit])
+
+
+class Slow:
+    """A person who takes a long time to answer."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def ask(self, callback: Callback) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Ends by itself."""
+
+
+async def test_a_tree_that_waits_for_a_person_keeps_no_other_from_running(path: Path) -> None:
+    person, stop = Slow(), asyncio.Event()
+    other = Agent("other", model=Script(lambda _: "done"))
+    async with Runtime(path, agents=[asks(), other], host=person, hold=600) as runtime:
+        await runtime.submit("a", "go", id="asks")
+        worker = asyncio.ensure_future(runtime.work(stop, concurrency=1, drain=0.1))
+        await person.asked.wait()
+        await runtime.submit("other", "go", id="s")
+        async with asyncio.timeout(20):
+            while await runtime.status("s") != "done":
+                await asyncio.sleep(0.01)
+        assert await runtime.status("asks") == "running"
+        stop.set()
+        await worker

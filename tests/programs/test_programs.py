@@ -549,3 +549,36 @@ async def test_several_runtimes_run_programs_beside_each_other(files: Files) -> 
         return (await outcome(f"read_file('{n}')", tools=[files.read_file])).text
 
     assert await asyncio.gather(*[one(n) for n in range(4)]) == [f"'<{n}>'" for n in range(4)]
+
+
+# --- what was changed on the way ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["40", 40, {"price": "40"}])
+async def test_a_program_gets_the_value_itself_where_an_approver_changed_the_arguments(value: Any) -> None:
+    @tool(needs_approval=True)
+    def price(item: str) -> Any:
+        """Look a price up."""
+        return value
+
+    agent, desk = programmer(f"price('a') == {value!r}", tools=[price]), Desk()
+    await through(desk, agent, Approve({"item": "b"}))
+    (result,) = await told(desk, agent)
+    assert result.text == '(The approver changed the arguments to {"item":"b"}.)\nTrue'
+
+
+@pytest.mark.parametrize("value", ["SECRET", {"key": "SECRET"}, ["SECRET"]])
+async def test_a_program_gets_what_a_hook_made_of_a_result(value: Any) -> None:
+    @tool
+    def look() -> Any:
+        """Look."""
+        return value
+
+    def hide(_: Any, made: Call, result: Result) -> Result | None:
+        return result.replace(text="hidden") if made.name == "look" else None
+
+    agent, desk = programmer("look()", tools=[look], hooks=Hooks(after_tool=[hide])), Desk()
+    await desk.prompt(agent)
+    (result,) = await told(desk, agent)
+    assert result.text == "'hidden'"
+    assert not [event for event in await desk.log(agent, None) if "SECRET" in repr(event)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from upcall import Agent, Runtime, StoreUnavailable
+from upcall.errors import NotAStore
 from upcall.models import Script
 
 AGENT = Agent("a", model=Script(lambda _: "said"))
@@ -119,6 +122,20 @@ async def test_a_log_that_others_can_only_read_is_closed_to_them_and_one_line_sa
     assert [r.getMessage() for r in caplog.records if "read by other users" in r.getMessage()] == [
         f"{log} could be read by other users; it now has mode 600"
     ]
+
+
+@pytest.mark.parametrize("kind", ["a text", "another program's database"])
+async def test_the_mode_of_a_file_that_is_not_a_log_is_not_changed(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "other.db"
+    if kind == "a text":
+        file.write_text("notes for everybody\n" * 50)
+    else:
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            db.execute("CREATE TABLE t (x)")
+    file.chmod(0o644)
+    with pytest.raises(NotAStore, match="it was not touched"):
+        await prompted(file)
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])

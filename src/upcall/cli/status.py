@@ -135,7 +135,7 @@ def _has_changed(places: Sequence[str], state: SessionState) -> bool:
     from upcall.agentfiles.load import load_all
     from upcall.app import model_of
     from upcall.core.runtime.known_agents import KnownAgents
-    from upcall.core.runtime.workers import has_changed
+    from upcall.core.runtime.taking import has_changed
 
     return has_changed(KnownAgents([one for place in places for one in load_all(place)], model_of), state)
 

@@ -26,7 +26,7 @@ from upcall.store.rules import (
     TAKE_WINDOW,
     Candidate,
     Effects,
-    QueuePlace,
+    QueueEntry,
     all_open,
     check_append,
     check_queued,
@@ -60,7 +60,7 @@ class _Log(msgspec.Struct, eq=False):
     children: tuple[str, ...] = ()
     base: int = 0
     owner: Claim | None = None
-    place: QueuePlace | None = None
+    entry: QueueEntry | None = None
 
     @property
     def is_owned(self) -> bool:
@@ -149,7 +149,7 @@ class MemoryStore(MemoryTokens):
             check_append(self.where, session, events, claim, exists=log is not None, covered=covered)
             if claim is None:
                 is_root = log is None or not log.header.parent
-                check_queued(self.where, session, events, None if log is None else log.place, is_root=is_root)
+                check_queued(self.where, session, events, None if log is None else log.entry, is_root=is_root)
         except UpcallError as error:
             raise _fail_claim(claim, error) from None
 
@@ -174,9 +174,9 @@ class MemoryStore(MemoryTokens):
         before = log.status
         if effects.status is not None:
             log.status = effects.status
-        if log.root == session and (effects.queued or log.place is not None):
-            log.place = log.place or QueuePlace(log.header.agent)
-            log.status = queue_after(log.place, before, effects)
+        if log.root == session and (effects.queued or log.entry is not None):
+            log.entry = log.entry or QueueEntry(log.header.agent)
+            log.status = queue_after(log.entry, before, effects)
         if effects.base is not None:
             log.base = effects.base
         for seq in effects.replaced:
@@ -187,9 +187,9 @@ class MemoryStore(MemoryTokens):
             ended = releases and session != log.root and type(log.events[-1]) is TurnEnded
             for record in ready_records(log.root, effects, changed, stored.callbacks.get, child_ended=ended):
                 self._on_ready(None, record)
-        queued = log.place is not None and log.status == "queued" != before
-        if queued and log.place is not None:
-            self._record(queue_record(session, log.place.due))
+        queued = log.entry is not None and log.status == "queued" != before
+        if queued and log.entry is not None:
+            self._record(queue_record(session, log.entry.due))
         return queued
 
     def _disown(self, claim: Claim, *, recorded: bool = False) -> None:
@@ -411,7 +411,7 @@ class MemoryStore(MemoryTokens):
                 if can_continue(stored.callbacks.of_tree(session), now):
                     yield session
             elif log.status == "running" or (
-                log.status == "queued" and (log.place is None or log.place.due <= now)
+                log.status == "queued" and (log.entry is None or log.entry.due <= now)
             ):
                 yield session
 
@@ -426,19 +426,19 @@ class MemoryStore(MemoryTokens):
         stored, now = self._stored, self.now()
         stored.takes = [one for one in stored.takes if one[0] > now - TAKE_WINDOW]
         taken = Counter((agent, tenant) for _, agent, tenant in stored.takes)
-        busy = [log.place for log in stored.logs.values() if log.place and log.place.taken and log.is_owned]
-        running = Counter((place.agent, place.tenant) for place in busy)
+        busy = [log.entry for log in stored.logs.values() if log.entry and log.entry.taken and log.is_owned]
+        running = Counter((entry.agent, entry.tenant) for entry in busy)
         ready: dict[Candidate, str] = {}
         for order, root in enumerate(self._ready()):
             if root not in exclude:
-                place = stored.logs[root].place or QueuePlace(stored.logs[root].header.agent)
-                ready[Candidate(place.rank, place.agent, place.tenant, order)] = root
+                entry = stored.logs[root].entry or QueueEntry(stored.logs[root].header.agent)
+                ready[Candidate(entry.rank, entry.agent, entry.tenant, order)] = root
         for chosen in take_order(ready, agents, limits, running, taken):
             log = stored.logs[ready[chosen]]
-            log.place = log.place or QueuePlace(log.header.agent)
-            log.place.taken = True
+            log.entry = log.entry or QueueEntry(log.header.agent)
+            log.entry.taken = True
             if counts_takes(limits):
-                stored.takes.append((now, log.place.agent, log.place.tenant))
+                stored.takes.append((now, log.entry.agent, log.entry.tenant))
             return await self.claim(ready[chosen])
         return None
 
@@ -470,9 +470,9 @@ class MemoryStore(MemoryTokens):
     async def next_deadline(self, after: float) -> float | None:
         """Return the first time after `after` at which a parked session's callback expires or a retry is due."""
         retries = [
-            log.place.due
+            log.entry.due
             for log in self._stored.logs.values()
-            if log.status == "queued" and log.place is not None and log.place.due > after
+            if log.status == "queued" and log.entry is not None and log.entry.due > after
         ]
         expiry = self._stored.callbacks.next_deadline(after)
         return min(retries if expiry is None else [*retries, expiry], default=None)

@@ -24,7 +24,7 @@ from upcall.store.sqlite.private_copy import PrivateCopy, read_ids
 from upcall.store.sqlite.tables import open_database
 
 
-class Place(NamedTuple):
+class LogFile(NamedTuple):
     """A log's path and how to open it.
 
     path: where it is
@@ -49,31 +49,30 @@ class Opened(NamedTuple):
     copy: PrivateCopy | None = None
 
 
-def open_log(place: Place, busy: float) -> Opened:
+def open_log(file: LogFile, busy: float) -> Opened:
     """Open or create a log; raise ForeignLog if it was found, is not the user's own, and is not only viewed."""
-    path = place.path if place.found and not place.trusted else resolve_path(place.path)
+    path = file.path if file.found and not file.trusted else resolve_path(file.path)
     home = Path(path).parent
-    if place.found and home.name == NAME and not place.trusted:
+    if file.found and home.name == NAME and not file.trusted:
         check_home(home, path)
-    if not place.trusted:
+    if not file.trusted:
         check_store_files(path)
-        if place.found:
+        if file.found:
             refuse_planted(path)
-    if place.found and (problem := _origin_problem(place, path)):
-        if not place.view:
+    if file.found and (problem := _origin_problem(file, path)):
+        if not file.view:
             raise problem
         return _open_copy(path, busy)
-    if place.found and not place.view:
+    if file.found and not file.view:
         make_home(home)
         ignore_home(home)
-    if not place.trusted:
-        close_to_others(path)
-    return Opened(path, open_database(path, busy, _recorder(place)))
+    close = None if file.trusted else close_to_others
+    return Opened(path, open_database(path, busy, _recorder(file), close))
 
 
-def _origin_problem(place: Place, path: str) -> StoreError | None:
+def _origin_problem(file: LogFile, path: str) -> StoreError | None:
     """Return why a default log is not the user's own; None if it is, or if there is none yet."""
-    known = place.known or KnownLogs("")
+    known = file.known or KnownLogs("")
     ids = read_ids(path) if _has_content(path) else None
     if ids is None:
         known.prepare()
@@ -109,14 +108,14 @@ def _open_copy(path: str, busy: float) -> Opened:
     return Opened(path, db, copy)
 
 
-def _recorder(place: Place) -> Callable[[str], None] | None:
+def _recorder(file: LogFile) -> Callable[[str], None] | None:
     """Return a function that records the id of a new log. For a named log it may fail."""
-    known = place.known
+    known = file.known
     if known is None:
         return None
 
     def note(log_id: str) -> None:
-        with contextlib.suppress(*([] if place.found else [StoreUnavailable])):
+        with contextlib.suppress(*([] if file.found else [StoreUnavailable])):
             known.note(log_id)
 
     return note

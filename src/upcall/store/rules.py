@@ -221,8 +221,8 @@ def without_body(event: AnyEvent) -> AnyEvent:
 # --- the queue ---------------------------------------------------------------------------
 
 
-class QueuePlace(msgspec.Struct, gc=False):
-    """A root session's place in the queue, from its first TurnQueued, or from the first time a worker takes it.
+class QueueEntry(msgspec.Struct, gc=False):
+    """A root session's entry in the queue, from its first TurnQueued, or from the first time a worker takes it.
 
     agent: the session's agent
     tenant, rank: those of its newest TurnQueued, or of a normal one without a tenant; the lowest rank comes first
@@ -242,14 +242,14 @@ class QueuePlace(msgspec.Struct, gc=False):
 
 
 def check_queued(
-    where: str, session: str, events: Sequence[AnyEvent], place: QueuePlace | None, *, is_root: bool
+    where: str, session: str, events: Sequence[AnyEvent], entry: QueueEntry | None, *, is_root: bool
 ) -> None:
     """Raise TurnExists if one of the events queues a turn that was queued before.
 
-    place: the session's place in the queue; None if it has none
+    entry: the session's entry in the queue; None if it has none
     is_root: the session is at the top of its run tree; turns of others can't be queued
     """
-    last = 0 if place is None else place.turn
+    last = 0 if entry is None else entry.turn
     for event in events:
         if type(event) is TurnQueued:
             if not is_root:
@@ -266,26 +266,26 @@ def check_room(events: Mapping[str, Sequence[AnyEvent]], queued: int, limit: int
         raise QueueFull(added[0], limit)
 
 
-def queue_after(place: QueuePlace, before: str, effects: Effects) -> str:
-    """Apply an append to a session's place in the queue, and return the session's status after it.
+def queue_after(entry: QueueEntry, before: str, effects: Effects) -> str:
+    """Apply an append to a session's entry in the queue, and return the session's status after it.
 
     before: its status before the append
     """
     for event in effects.queued:
-        place.tenant, place.rank, place.turn = event.tenant, priority_rank(event.priority), event.turn
-    place.queued = 0 if effects.unqueued else max(0, place.queued + len(effects.queued) - effects.begun)
+        entry.tenant, entry.rank, entry.turn = event.tenant, priority_rank(event.priority), event.turn
+    entry.queued = 0 if effects.unqueued else max(0, entry.queued + len(effects.queued) - effects.begun)
     if effects.status is not None:
-        place.due = effects.retry
-        place.taken = place.taken and effects.status == "running"
+        entry.due = effects.retry
+        entry.taken = entry.taken and effects.status == "running"
     status = effects.status or before
     if effects.retry:
         return "queued"
     if status in ("running", "waiting"):
         return status
     if effects.unqueued and before == "queued":
-        place.due = 0.0
+        entry.due = 0.0
         return "cancelled"
-    return "queued" if place.queued else status
+    return "queued" if entry.queued else status
 
 
 def priority_rank(priority: Priority) -> int:
@@ -357,7 +357,7 @@ ENDED = ("done", "failed", "cancelled", "limit")
 
 # --- callbacks --------------------------------------------------------------------------
 
-_RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
+_RANKS = {word: -number for number, word in enumerate(PRIORITIES)}
 
 
 class CallbackChanges(NamedTuple):

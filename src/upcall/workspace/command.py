@@ -96,7 +96,7 @@ class _Run:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     async def run(self, command: str, folder: str, env: Mapping[str, str], seconds: float) -> Result:
-        slot = self.limit.place(self.ctx.guard)
+        slot = self.limit.slot(self.ctx.guard)
         await slot.take()
         try:
             with adopting(self.limit):

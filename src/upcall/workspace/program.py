@@ -17,6 +17,7 @@ import msgspec
 
 from upcall.callbacks import same_json
 from upcall.core.turns.access import CallContext
+from upcall.core.turns.approval import edits_of
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.tool_step import ToolStep, inner_step
 from upcall.errors import StoreError
@@ -100,7 +101,7 @@ class Program:
         }
         prompt = self._state.turn.prompt
         tree, now = self._turn.services, prompt.time if prompt is not None else 0.0
-        reserve_slot = partial(tree.processes.place, context.guard)
+        reserve_slot = partial(tree.processes.slot, context.guard)
         self._interpreter = Interpreter(tree.threads, limits, functions, now, self._print, reserve_slot)
 
     async def run(self) -> Result:
@@ -131,7 +132,8 @@ class Program:
             self._turn.savers.remove(self.save)
             await self._close()
         self._store(dump, ended=True)
-        return result
+        edits = "".join(edits_of(self._turn, call_id) for call_id in self._state.conversation.inner)
+        return result.replace(text=edits + result.text) if edits else result
 
     def _not_stored_note(self, dump: bytes | None) -> str:
         """Return a note for the model if the variables are too large to be stored, else ""."""
@@ -215,7 +217,7 @@ class Program:
             raise Unreadable(f"{problem} {before} and is now {now}. {done}\n{VARIABLES_LOST}")
         call = self._calls[number] = inner_step(self._context, number, name, args, self._toolbox)
         if not call.call.settled:
-            self._tasks[number] = self._turn.activity.start(call.run_in_place(), self._stop_waiting)
+            self._tasks[number] = self._turn.activity.start(call.run_when_admitted(), self._stop_waiting)
 
     async def _wait_for(self, numbers: Collection[int]) -> None:
         """Return when one of the calls is settled; raise Parking if one of them keeps waiting."""

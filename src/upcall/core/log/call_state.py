@@ -23,8 +23,9 @@ def origin(point: str, at: str | int = "") -> str:
 class CallState(msgspec.Struct, eq=False):
     """One tool call of the last response, or of a program that the response runs, until it is settled.
 
-    `last_event` says what a crash means. After "raised" or "parked" the call waits for its answer.
-    After its start, a `once` or a delivery it was running: if its process dies, it is interrupted.
+    `last_event` says whether the call waits or runs: its last start, question, effect, delivery or park. Answers do
+    not change it. After "raised" or "parked" the call waits. Otherwise it runs: if its process dies, the call is
+    interrupted.
     """
 
     call: Call
@@ -37,7 +38,7 @@ class CallState(msgspec.Struct, eq=False):
     settled: bool = False  # its after_tool hooks are done
     as_written: Call = _NO_CALL  # of a program: as it made it
     snapshot: events.ProgramSaved | None = None
-    below: bool = False  # it was parked while it waited for a child that it had started
+    waited_for_child: bool = False  # it was parked while it waited for a child that it had started
     ran_seconds: float = 0.0  # in earlier attempts, without the time in which it waited
     recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 

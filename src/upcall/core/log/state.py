@@ -348,8 +348,8 @@ class SessionState(msgspec.Struct, eq=False):
     def _tried_again(self, event: events.ToolTriedAgain) -> None:
         call = self.conversation.known_call(event.call_id)
         call.attempts = event.attempt
-        if call.below:  # now it is given what its children came to, and acts on it
-            call.below = False
+        if call.waited_for_child:  # now it is given what its children came to, and acts on it
+            call.waited_for_child = False
             call.last_event = "raised" if self._awaits_answer(event.call_id) else "started"
 
     def _awaits_answer(self, call_id: str) -> bool:
@@ -417,7 +417,7 @@ class SessionState(msgspec.Struct, eq=False):
             self._own(at, "parked")
         for call_id in event.calls:
             if (call := self.conversation.call(call_id)) is not None:
-                call.last_event, call.below = "parked", True
+                call.last_event, call.waited_for_child = "parked", True
         for call_id, seconds in event.ran.items():
             if (call := self.conversation.call(call_id)) is not None:
                 call.ran_seconds = seconds

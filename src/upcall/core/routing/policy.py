@@ -80,7 +80,10 @@ class Policy(Value, frozen=True):
         return cls(False, False, source=file, absent=True)
 
     def without_caller(self, worker: str, asks: bool) -> Policy:
-        """The policy below a worker that may ask nobody: approvals, and, if it `asks`, the agents in between."""
+        """The policy of a team's worker that has no caller, or of an agent below that worker.
+
+        It allows approvals only; with `asks`, also questions to the agents between the two.
+        """
         rest = self.callback_policy.replace(fallback_target="")
         missing = f"plan entry with a caller for {worker}"
         return Policy(asks and self.can_query_caller, False, rest, source=missing, absent=True)

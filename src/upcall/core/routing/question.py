@@ -119,26 +119,28 @@ def _check_texts(message: Any, intent: Any, key: Any) -> None:
         raise UpcallError(f"key={brief(key)}: use a text of at most {_LONGEST_KEY} characters")
 
 
-def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
+def asking(message: Any, callback_type: str, options: dict[str, Any]) -> Question:
     """Return `ask(...)`, cached for short texts.
 
     Code that is entered again after a wait asks the same again; checking it only once saves 7 % of W3.
     """
-    plain = len(message) < 1000 and {*map(type, options.values())} <= _TEXT
+    plain = isinstance(message, str) and len(message) < 1000 and {*map(type, options.values())} <= _TEXT
     return (_kept if plain else ask)(message, callback_type, **options)
 
 
 _kept, _TEXT = lru_cache(1000)(ask), {str}
 
 
-def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
+def _check_shape(choices: Any, schema: Any) -> None:
     # a bare string is a sequence of letters: choices="yes" would offer y, e and s
     are_texts = isinstance(choices, list | tuple) and all(isinstance(c, str) and c for c in cast("Any", choices))
     if not are_texts:
         raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {brief(choices)}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
-    if schema is not None and (problem := schema_error(schema)):
+    if schema is not None and not isinstance(schema, Mapping):
+        raise UpcallError(f"schema is a JSON schema, such as {{'type': 'string'}}, not {brief(schema)}")
+    if schema is not None and (problem := schema_error(cast("Mapping[str, Any]", schema))):
         raise UpcallError(f"no answer could fit the schema: {problem}")
 
 

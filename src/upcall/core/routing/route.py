@@ -15,7 +15,7 @@ from upcall.core.routing.policy import FAIL, USER, Policy
 from upcall.messages import Value
 
 GATE = "approval gate"
-"""Whose right an approval of the gate uses when no agent's does; the space keeps it from being an agent."""
+"""The right of an approval that uses no agent's right. No agent's name contains a space."""
 
 
 class Ancestor(Value, frozen=True):
@@ -246,8 +246,8 @@ def _fallback(query: RouteQuery, ancestors: Sequence[Ancestor], asked: Sequence[
 def _after_fallback(query: RouteQuery, station: Station, asked: Sequence[Ancestor]) -> str:
     """The target after a fallback agent; "" if the callback is unresolved when that agent passes it up.
 
-    Only a hint's agent that may not be asked gives way, to what the sidecar says; a sidecar's agent never
-    becomes the person.
+    If a hint named the agent and it may not be asked, the sidecar's fallback is used. A fallback agent that the
+    sidecar names is never replaced by the person.
     """
     own = query.policy.callback_policy.fallback_target
     had_its_say = station.step == "ask" or any(ancestor.name == station.agent for ancestor in asked)

@@ -21,7 +21,7 @@ async def effective_policy_and_ancestors(
     turns: Mapping[str, Turn],
     agent_of: Callable[[SessionStarted], Agent],
 ) -> tuple[Policy, list[Ancestor]]:
-    """Return the policy that limits a session's questions, and the agents above it, nearest first.
+    """Return a session's policy, narrowed below a worker without a caller, and the agents above it, nearest first.
 
     An ancestor that runs here is taken from memory, any other from the log. Teams and chains are left out, because
     they have no model to ask. A team's worker whose plan names no caller has no ancestors.
@@ -31,7 +31,7 @@ async def effective_policy_and_ancestors(
     while True:
         if header.team and header.above == "":
             worker_without_caller = worker_without_caller or header.agent
-        session_id = header.parent if header.above is None else header.above
+        session_id = header.parent if header.above is None else header.above  # None: its parent; empty: nobody
         if not session_id:
             break
         turn = turns.get(session_id)

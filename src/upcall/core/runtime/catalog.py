@@ -18,7 +18,7 @@ from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.inbox import Inbox, why_withdrawn
 from upcall.core.runtime.session_data import checked_path, checked_tags
 from upcall.core.turns.turn import Turn
-from upcall.errors import RuntimeClosed, SetupError, UnknownCallback, UnknownSession
+from upcall.errors import RuntimeClosed, SetupError, StoreUnavailable, UnknownCallback, UnknownSession
 from upcall.events import SETTLING, AnyEvent, CallbackRevealed
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Catalog:
     async def events(
         self, id: str | None = None, after: int = 0, follow: bool = False, *, tree: str | None = None
     ) -> AsyncIterator[AnyEvent]:
-        """Events in order, from any point on; with `follow`, new events too.
+        """Events in order, from any point on; with `follow`, new events too, until this is closed.
 
         id: only the events of this session
         after: with an `id` a sequence number of that session, otherwise a position of the store
@@ -251,17 +251,21 @@ class Catalog:
         for session in (id, tree):
             if session is not None:
                 await self._row(session)
-        while True:
-            position = await self.store.last() if follow else 0
-            page, last = await self._page(id, tree, after)
+        while not self._closed:
+            try:
+                position = await self.store.last() if follow else 0
+                page, last = await self._page(id, tree, after)
+                if follow and last == after:
+                    await self.store.wait(position, _FOLLOW)
+            except StoreUnavailable:
+                if self._closed:  # while this waited
+                    return
+                raise
             for event in page:
                 yield event
-            if last > after:
-                after = last
-            elif not follow:
+            if last == after and not follow:
                 return
-            else:
-                await self.store.wait(position, _FOLLOW)
+            after = last
 
     async def _page(self, id: str | None, tree: str | None, after: int) -> tuple[list[AnyEvent], int]:
         """The next events, and the number to continue after."""

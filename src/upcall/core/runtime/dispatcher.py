@@ -30,7 +30,7 @@ from upcall.core.turns.side_turn import (
 from upcall.core.turns.tool_step import mismatch
 from upcall.core.turns.toolsets import ensure_tools
 from upcall.core.turns.turn import CallbackScope, Turn, TurnServices
-from upcall.errors import STOPS, AnswerRefused, HookFailed, ToolsetFailed, UnknownAgent, UpcallError
+from upcall.errors import STOPS, AnswerRefused, HookFailed, RuntimeClosed, ToolsetFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
 from upcall.messages import user
 
@@ -40,8 +40,8 @@ GRACE_TICK = 0.01
 """Seconds between two looks at a call that has an answer and also waits for another one."""
 
 GRACE = 50
-"""Points that such a call has before it is parked. Each look takes 5 points. A late look takes 1, because the loop
-was busy and the call may not have run."""
+"""What such a call may use up before it is parked: 10 looks of 5 points. A late look counts 1 point, because the
+loop was busy and the call may not have run."""
 
 _SETTLED_OTHERWISE = "the question that it was about is settled"
 
@@ -114,12 +114,11 @@ class CallbackDispatcher:
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of the callbacks that expire, by their ids
         self.asked: dict[str, PersonAsked] = {}
         self.waiting: dict[str, CallbackScope] = {}  # who waits here for a callback, by its id
-        self.held_back: dict[
-            asyncio.Future[None], CallbackScope
-        ] = {}  # new questions of runs that have unused answers
+        # new questions that wait because their call has not yet repeated all that it had asked before
+        self.held_back: dict[asyncio.Future[None], CallbackScope] = {}
 
     def has_grace(self) -> bool:
-        """Return whether a call that was just given an answer may still act on it, though it waits for another.
+        """Return whether a call that just got an answer has time left before it is parked for another question.
 
         A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
         the two it is can't be seen from outside.
@@ -148,7 +147,7 @@ class CallbackDispatcher:
             if callback is None:
                 if scope.turn.state.turn.callbacks and not question.gate:
                     await self._until_answers_used(scope)
-                callback = await self._raise_in_place(scope, question, count)
+                callback = await self._raise_when_admitted(scope, question, count)
             scope.note_asked(callback.id)
         if callback.status == "open":
             callback = await self._wait(scope, callback.id)
@@ -171,20 +170,20 @@ class CallbackDispatcher:
         finally:
             self.waiting.pop(callback_id, None)
 
-    async def _raise_in_place(self, scope: CallbackScope, question: Question, count: int) -> Callback:
-        """Ask once the response has room for one more open question, counting as waiting until then."""
-        places, services = scope.turn.question_slots, self._services
-        if (place := places.begin_question(scope.origin)) is not None:
+    async def _raise_when_admitted(self, scope: CallbackScope, question: Question, count: int) -> Callback:
+        """Raise the question when the limit of open questions allows; until then the call counts as waiting."""
+        slots, services = scope.turn.question_slots, self._services
+        if (admitted := slots.begin_question(scope.origin)) is not None:
             try:
                 with scope.waiting(), services.activity.waiting():
-                    await place
+                    await admitted
             except Parking:
                 _note_parked(scope)
                 raise
         try:
             return await self._raise(scope, question, count)
         finally:
-            places.end_question(scope.origin)
+            slots.end_question(scope.origin)
 
     async def _deliver(self, scope: CallbackScope, callback: Callback) -> None:
         """Store that the outcome reaches the code that asked, before it does."""
@@ -235,7 +234,7 @@ class CallbackDispatcher:
             save()
         expires = await self._deadline(scope, question)
         asker.log.add(_raising_event(scope, question, callback_id, stored_route(route), expires))
-        if route.asks:  # else that the person is asked, or nobody, is stored with it
+        if route.asks:  # else it is stored together with the event that says who is asked
             await asker.log.flush()
         return state.turn.callbacks[callback_id]
 
@@ -311,6 +310,8 @@ class CallbackDispatcher:
             del self.drivers[done]
             wait = asker.waits.get(callback_id)
             error = None if done.cancelled() else done.exception()
+            if isinstance(error, RuntimeClosed):  # who is asked goes on elsewhere, and who asks waits there
+                error = Parking()
             if error is not None and wait is not None and not wait.done():
                 wait.set_exception(error)
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
@@ -350,11 +351,13 @@ class CallbackDispatcher:
         self._services.ask_host(callback, first)
 
     async def _person_barred(self, asker: Turn, callback: Callback) -> str:
-        """Why the person is not asked: the stricter of then and now, where agents were asked in between."""
+        """Why the person may not be asked, by the stored route or by the one of now; "" if they may."""
         then = route_of(callback)
         if then.end != "person":
             return then.why
-        if callback.gate or not then.asks:  # approvals always may, and so may what is raised just now
+        if (
+            callback.gate or not then.asks
+        ):  # approvals always reach a person; without agents it was checked just now
             return ""
         now = await self._services.route_for(asker, callback, _hints_of(callback))
         return person_refusal(then, now, [one.agent for one in callback.path if one.step in ("passed", "reworded")])

@@ -34,7 +34,7 @@ class KnownAgents:
         self._model = model
         self._models: dict[tuple[int, str], Model] = {}
         self._prepared: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
-        self._places: dict[Agent, Declared] = {}
+        self._declarations: dict[Agent, Declared] = {}
 
     # --- by name --------------------------------------------------------------------------
 
@@ -131,13 +131,13 @@ class KnownAgents:
             found = self._models[id(agent), name] = self._model(chosen)
         return found
 
-    def place_of(self, agent: Agent) -> Declared:
+    def declaration_of(self, agent: Agent) -> Declared:
         """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
-        place = self._places.get(agent)
-        if place is None:
-            place = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
-            self._places[agent] = place
-        return place
+        declared = self._declarations.get(agent)
+        if declared is None:
+            declared = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
+            self._declarations[agent] = declared
+        return declared
 
     async def close(self) -> None:
         """Close the models and toolsets that can be closed."""

@@ -64,7 +64,7 @@ class RunTree:
     """
 
     __slots__ = (
-        "_above", "_below", "_dispatcher", "_ended", "_parked", "_parking", "_sides", "_unwound", "activity",
+        "_above", "_child_waits", "_dispatcher", "_ended", "_parked", "_parking", "_sides", "_unwound", "activity",
         "capture", "claim", "deadlines", "deps", "draining", "has_asked", "home", "processes", "retries", "root",
         "sinks", "spending", "store", "threads",
     )  # fmt: skip
@@ -81,7 +81,7 @@ class RunTree:
         self._dispatcher: CallbackDispatcher | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
-        self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
+        self._child_waits: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
         self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
         self.capture = home.capture
         self.draining = False
@@ -133,8 +133,8 @@ class RunTree:
             raise UnknownSession(session_id)
         return self.make_turn(state, self.home.agents.of(state.header), await self.inherited(state.header))
 
-    async def direct(self, state: SessionState) -> Turn:
-        """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
+    async def prepare_turn(self, state: SessionState) -> Turn:
+        """Return a turn for a session that was asked for by its id; SetupError if something it needs is missing."""
         check_runs_alone(state)
         self.home.workspaces.check(state)
         check_servers(state, self.home.agents.of(state.root_header) if state.root_header.servers else None)
@@ -268,14 +268,14 @@ class RunTree:
         state = turn.state
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
         waits = tuple([i for i, a in state.turn.callbacks.items() if a.status == "open" or i in unwound])
-        calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(turn, i)])
+        calls = tuple([i for i in self._child_waits.get(state.id, ()) if not can_repeat(turn, i)])
         ran = {one.call.id: one.ran_seconds for one in state.conversation.unsettled() if one.ran_seconds}
         parked = Parked(waits, state.turn.running_seconds(self.store.now()), calls, ran)
         self._parked = {**(self._parked or {}), state.id: parked}
 
     def note_child_waits(self, turn: Turn, origin: str) -> None:
         """Note that a call or a hook is unwound while it waits for a child."""
-        self._below.setdefault(turn.id, set()).add(origin)
+        self._child_waits.setdefault(turn.id, set()).add(origin)
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
@@ -450,7 +450,7 @@ class RunTree:
     # --- children -------------------------------------------------------------------------
 
     async def start_child(
-        self, parent: Turn, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
+        self, parent: Turn, agent: Agent | str, prompt: str, name: str, spec: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         if self.draining and not self._finishes(parent, name):
@@ -460,20 +460,20 @@ class RunTree:
         with self.activity.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
             earlier = 0 if state is None or state.turn.phase != "running" else state.turn.number
-        if 0 < earlier < place.turn_number:  # that turn is finished first
-            finishing = place._replace(turn_number=earlier, retry_failed=False)
+        if 0 < earlier < spec.turn_number:  # that turn is finished first
+            finishing = spec._replace(turn_number=earlier, retry_failed=False)
             with contextlib.suppress(ChildFailed):
                 await self.start_child(parent, agent, prompt, name, finishing)
             state = await load_state(self.store, child_id)
-        if state is not None and place.is_over(state.turn.number, state.turn.phase):
+        if state is not None and spec.is_over(state.turn.number, state.turn.phase):
             return await logged_end(state, declared)
-        if state is None or state.turn.number < place.turn_number:
+        if state is None or state.turn.number < spec.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
         with self.activity.running():
-            turn = await self._prepare_child(parent, declared, state, name, place)
+            turn = await self._prepare_child(parent, declared, state, name, spec)
         try:
-            if state.turn.number >= place.turn_number:
+            if state.turn.number >= spec.turn_number:
                 self.record_resume(turn)
             else:
                 await self._begin_child(turn, prompt, parent.actor.name)
@@ -481,7 +481,7 @@ class RunTree:
         except Exception as error:
             if not isinstance(error, TurnError) and state.turn.phase != "failed":
                 raise
-            if place is DEFAULT_CHILD:  # nobody resumes it
+            if spec is DEFAULT_CHILD:  # nobody resumes it
                 await self.end_below(child_id, "the agent that asked has failed")
             stored = not isinstance(error, HookFailed) or error.stored
             why = f"{type(error).__name__}: {error}"
@@ -501,7 +501,7 @@ class RunTree:
         return await load_state(self.store, child_id)
 
     async def _prepare_child(
-        self, parent: Turn, agent: Agent, state: SessionState, name: str, place: ChildSpec
+        self, parent: Turn, agent: Agent, state: SessionState, name: str, spec: ChildSpec
     ) -> Turn:
         """The child's turn, ready to run; a new one gets its header."""
         if not state.seq:
@@ -509,9 +509,9 @@ class RunTree:
                 parent.children = await count_children(self.store, parent)
             check_child_limits(parent, self.above.get)
             state.header = child_header(
-                parent, place.agent or agent.name, name, "coordinator" if agent.run_program else "agent",
+                parent, spec.agent or agent.name, name, "coordinator" if agent.run_program else "agent",
                 begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
-                role=place.role, team=place.team, above=place.caller_session,
+                role=spec.role, team=spec.team, above=spec.caller_session,
             )  # fmt: skip
             state.root_header = parent.state.root_header
             way = await effective_policy_and_ancestors(
@@ -602,7 +602,7 @@ class RunTree:
         Returns whether there were any: the call may then run again, and gets what they came to from the log.
         """
         call_id = call.call.id
-        waits = call.below or call_id in self._below.get(turn.id, ())
+        waits = call.waited_for_child or call_id in self._child_waits.get(turn.id, ())
         if not waits or can_repeat(turn, call_id):
             return False
         if any(a.status != "open" and not a.delivered for a in turn.state.callbacks_of(call_id)):

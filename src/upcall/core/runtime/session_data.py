@@ -58,11 +58,11 @@ def _problem(name: Any, value: Any) -> str:
     return ""
 
 
-Place = tuple[str, str, tuple[str, ...]]
+TitleAndFolders = tuple[str, str, tuple[str, ...]]
 """The title of a session, the folder that it works in, and further folders."""
 
 
-def checked_place(title: Any, folder: Any, roots: Any) -> Place:
+def checked_title_and_folders(title: Any, folder: Any, roots: Any) -> TitleAndFolders:
     """Return the title, the folder and further folders of `start(...)`; SetupError says what is wrong with them."""
     if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
         raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")
@@ -110,11 +110,11 @@ def check_unchanged(session: SessionView, data: Any, tags: Any) -> None:
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
 
-def checked_id(given: str) -> str:
+def checked_id(given: Any) -> str:
     """The id of a new session; SetupError where it is not a valid one. Older sessions may have other ids."""
-    if not _SESSION_ID.match(given):
+    if not isinstance(given, str) or not _SESSION_ID.match(given):
         raise SetupError(
-            f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
+            f"invalid session id {brief(given)}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
             "beginning with a letter, digit or '_'"
         )
     return given

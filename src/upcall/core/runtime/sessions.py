@@ -29,17 +29,17 @@ from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
 from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import (
-    Place,
+    TitleAndFolders,
     checked_data,
     checked_id,
-    checked_place,
     checked_tags,
+    checked_title_and_folders,
 )
 from upcall.core.runtime.session_options import check_is_root, checked_options
 from upcall.core.runtime.submitting import Submission, make_submission, queue_turns
+from upcall.core.runtime.taking import TreeTaker
 from upcall.core.runtime.turn_callbacks import is_ready, last_reply, waiting_error, with_callbacks
 from upcall.core.runtime.worker import OnSegment, Resume, WorkerOptions
-from upcall.core.runtime.workers import Workers
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise_between_turns
 from upcall.core.turns.process_limit import ProcessLimit
@@ -91,7 +91,7 @@ class Sessions(Catalog):
         self._newest_id = int.from_bytes(os.urandom(6))
         self.agents = KnownAgents(agents, model)
         self._trees = RunningTrees(self)
-        self._workers = Workers(store, self.agents, self._trees, self.run_claimed)
+        self._taker = TreeTaker(store, self.agents, self._trees, self.run_claimed)
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Sessions(Catalog):
         for turn in tuple(self.turns.values()):
             turn.stop(errors.RuntimeClosed())
         self.host_inbox.close()
-        ends = [*[tree.when_ended() for tree in self._trees.all()], *self._tasks, *self._workers.when_ended()]
+        ends = [*[tree.when_ended() for tree in self._trees.all()], *self._tasks, *self._taker.when_ended()]
         if ends:
             await asyncio.wait(ends, timeout=STOP_LIMIT)
         if self._stop_listening is not None:
@@ -143,7 +143,7 @@ class Sessions(Catalog):
 
     def _begin_closing(self) -> None:
         self._trees.closing = True
-        self._workers.stop()
+        self._taker.stop()
 
     # --- agents ---------------------------------------------------------------------------
 
@@ -195,9 +195,9 @@ class Sessions(Catalog):
         declared = self.agent(agent) if isinstance(agent, str) else agent
         own = None if isinstance(agent, str) else self.agents.register(agent)
         session_id = self.new_id() if id is None else checked_id(id)
-        where: Place = ("", "", ())
+        where: TitleAndFolders = ("", "", ())
         if title != "" or folder is not None or roots != ():
-            where = checked_place(title, folder, roots)
+            where = checked_title_and_folders(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
         started = self.header_of(declared, data, tags, where, workspace, options)
@@ -227,7 +227,7 @@ class Sessions(Catalog):
         agent: Agent,
         data: Mapping[str, Any] | None,
         tags: Mapping[str, str] | None,
-        where: Place = ("", "", ()),
+        where: TitleAndFolders = ("", "", ()),
         workspace: Workspace | None = None,
         options: SessionOptions | None = None,
     ) -> SessionStarted:
@@ -235,11 +235,11 @@ class Sessions(Catalog):
         asks = self.can_ask_cache.get((agent, self.host is None))
         if asks is None:
             asks = can_ask_anyone(self, agent, agent.policy, [])
-        place = self.agents.place_of(agent)
+        declared = self.agents.declaration_of(agent)
         title, folder, roots = where
         return SessionStarted(
             agent.name, kind="coordinator" if agent.run_program else "agent",
-            begins=bool(agent.hooks.begin_session), asks=asks, source=place.source, program=place.program,
+            begins=bool(agent.hooks.begin_session), asks=asks, source=declared.source, program=declared.program,
             data={} if data is None else checked_data(data), tags={} if tags is None else checked_tags(tags),
             title=title, folder=folder, roots=roots, workspace=workspace is not None,
             options=DEFAULT_OPTIONS if options is None else checked_options(agent, options),
@@ -324,7 +324,7 @@ class Sessions(Catalog):
         waits = state.turn.parked and (state.turn.phase == "running" or not state.begun)
         if waits and not await is_ready(self.store, state.header.root or state.id):
             raise await waiting_error(self.store, state)
-        turn = await tree.direct(state)
+        turn = await tree.prepare_turn(state)
         if not state.begun and not await tree.begin_root(turn):
             raise await waiting_error(self.store, state)
         if state.turn.phase == "running":
@@ -333,12 +333,12 @@ class Sessions(Catalog):
             if reply.status == "waiting":
                 raise await waiting_error(self.store, state)
             await self._trees.own(tree, take_over)
-            turn = await tree.direct(state)
+            turn = await tree.prepare_turn(state)
         while state.queued:  # what was submitted before comes first
             if (await self._run_queued(tree, turn)).status == "waiting":
                 raise await waiting_error(self.store, state)
             await self._trees.own(tree, take_over)
-            turn = await tree.direct(state)
+            turn = await tree.prepare_turn(state)
         await self._end_failed(tree, turn)
         tree.record_prompt(turn, message, by)
         reply = await tree.run_root(turn)
@@ -422,7 +422,7 @@ class Sessions(Catalog):
         beginning = not state.begun and (state.turn.phase in ("idle", "failed") or bool(state.queued))
         if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
             return await with_callbacks(self.store, await typed_reply_of(state, agent.output), state)
-        turn = await tree.direct(state)
+        turn = await tree.prepare_turn(state)
         if beginning and not await begin_stored(tree, turn):
             reply = reply_of(state, waits=state.turn.phase not in ("cancelled", "limit"))
         elif state.queued and state.turn.phase != "running" and not state.turn.retry:
@@ -451,7 +451,7 @@ class Sessions(Catalog):
         """Have a session's model summarise while no turn runs."""
         async with self._owned(state.header.root or state.id) as tree:
             await self._refresh(state)
-            await summarise_between_turns(await tree.direct(state), keep_last)
+            await summarise_between_turns(await tree.prepare_turn(state), keep_last)
 
     async def _refresh(self, state: SessionState) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
@@ -581,7 +581,7 @@ class Sessions(Catalog):
         options = WorkerOptions(concurrency, drain, once, changed, limits, retries, on_segment)
         options.check()
         await self._open()
-        await self._workers.work(stop, options, resume, settled_only)
+        await self._taker.work(stop, options, resume, settled_only)
 
     async def run_if_ready(self, root: str) -> bool:
         """Run a tree if it is ready, as `work` would: for job queues whose jobs say which one to look at.
@@ -590,7 +590,7 @@ class Sessions(Catalog):
         raises nothing that the log already says of the turn.
         """
         await self._open()
-        return await self._workers.run_if_ready(root)
+        return await self._taker.run_if_ready(root)
 
     # --- from outside ---------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Run trees as they become ready.
 
 A tree becomes ready when a turn of it is queued or somebody settles a callback, which every store tells of; when a
-deadline passes, for which one timer is set; or when its owner dies or leaves it interrupted. That writes no event:
-a look every few seconds finds it.
+deadline passes, for which one timer is set; or when its owner dies or leaves it interrupted. The death of an owner
+writes no event, so a worker also looks every few seconds.
 """
 
 from __future__ import annotations
@@ -130,10 +130,16 @@ def _are_retries(value: object) -> bool:
 
 
 class Worker:
-    """Runs the trees that `find` finds, at most `concurrency` at once. With `once` only until nothing is left."""
+    """Runs the trees that `find` finds, at most `concurrency` at once. With `once` only until nothing is left.
 
-    def __init__(self, store: Store, find: Find, concurrency: int, *, once: bool = False) -> None:
+    waits: tells whether a tree that runs here only waits for somebody
+    """
+
+    def __init__(
+        self, store: Store, find: Find, waits: Callable[[str], bool], concurrency: int, *, once: bool = False
+    ) -> None:
         self._store, self._find, self._concurrency, self._once = store, find, concurrency, once
+        self._waits = waits
         self.running: dict[str, asyncio.Task[None]] = {}
         self.closing, self.ended = asyncio.Event(), asyncio.Event()
         self._skipped: dict[str, tuple[int, str]] = {}  # as they were when they could not be run here
@@ -233,9 +239,9 @@ class Worker:
                 await asyncio.sleep(LOOK_INTERVAL)
 
     async def _take_ready(self) -> None:
-        """Begin to run ready trees while there is a free place."""
+        """Begin to run ready trees, as many as may run at once; those that only wait are not counted."""
         await self._forget_changed()
-        room = self._concurrency - len(self.running)
+        room = self._concurrency - sum(not self._waits(root) for root in self.running)
         if room <= 0:
             return
         async for root, run in self._find(room, {*self.running, *self._skipped, *self._unreadable}):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import CoroutineType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -18,10 +18,11 @@ from upcall.contracts import Files, Reply, Spent, SyncContext
 from upcall.core.log.load import conversation
 from upcall.core.log.state import SessionState
 from upcall.core.routing.question import asking, outcome_of, plain_json
+from upcall.core.turns.effects import failed_effect, logged_effect
 from upcall.core.turns.parking import CANCEL_GRACE, Parking
 from upcall.core.turns.timeouts import ToolTimeout
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
-from upcall.errors import CallEnded, OutcomeUnknown, SetupError, UpcallError
+from upcall.errors import CallEnded, SetupError, UpcallError
 from upcall.messages import (
     Instruction,
     Message,
@@ -137,6 +138,7 @@ class HookSession(SessionView):
 
     def set_context(self, key: str, value: Any) -> None:
         """Keep a JSON value under a key."""
+        _check_text("the key of set_context(key, value)", key)
         if not (type(value) is str and value.isascii()):
             value = plain_json(f"set_context({key!r}, ...)", value)
         self._write(events.ContextSet(key, value, self._origin))
@@ -145,6 +147,7 @@ class HookSession(SessionView):
         """Forget all but the first user message and the last few, without a model."""
         if self.ended:
             raise self.refusal()
+        _check_count(keep_last)
         if self._compacted_before():
             return
         if self.turn.state.conversation.calls:
@@ -155,6 +158,7 @@ class HookSession(SessionView):
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Have the model summarise, now if no call is open, else before the next model call."""
         self._check_running()
+        _check_count(keep_last)
         if self._compacted_before():
             return
         if self._state.conversation.calls:
@@ -180,10 +184,10 @@ class HookSession(SessionView):
         prompt_message(text)
         return await self.turn.services.side_turn(self.turn, text, self._name("side", text))
 
-    async def start_child(self, agent: Agent | str, prompt: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
+    async def start_child(self, agent: Agent | str, prompt: str, spec: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run another agent as a child; returns its reply."""
-        name = agent if isinstance(agent, str) else agent.name
-        return await self.child(agent, prompt, self._name("child", [name, prompt]), place)
+        name = _agent_name(agent)
+        return await self.child(agent, prompt, self._name("child", [name, prompt]), spec)
 
     async def submit(
         self,
@@ -198,26 +202,26 @@ class HookSession(SessionView):
         """Queue a session of its own for a worker, once per occurrence; returns its id at once."""
         self._check_running()
         prompt_message(text)
-        name = agent if isinstance(agent, str) else agent.name
+        name = _agent_name(agent)
         mark = events.digest(self.id, self._name("submit", [name, text]))[:16]
         root = self._state.header.root or self.id
         options = SubmitOptions(priority, tenant, tags, data)
         with self.turn.services.activity.running():
             return await self.turn.services.submit(self.turn, agent, text, f"{root[:180]}.{mark}", options)
 
-    async def child(self, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
+    async def child(self, agent: Agent | str, prompt: str, name: str, spec: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
         self._check_running()
-        asker, places = self.asking(), self.turn.question_slots
-        places.step_out(asker.origin)
+        asker, slots = self.asking(), self.turn.question_slots
+        slots.step_out(asker.origin)
         try:
             with asker.waiting():
-                return await self.turn.services.start_child(self.turn, agent, prompt, name, place)
+                return await self.turn.services.start_child(self.turn, agent, prompt, name, spec)
         except Parking:
             self.turn.services.note_child_waits(self.turn, self._origin)
             raise
         finally:
-            places.step_in(asker.origin)
+            slots.step_in(asker.origin)
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
@@ -235,6 +239,7 @@ class HookSession(SessionView):
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
         self._check_running()
+        _check_text("the name of once(name, effect)", name)
         turn = self.turn
         stored = f"{name}#{self.hook + 1}" if self.hook else name  # hooks of one point may use the same name
         with turn.services.activity.running():  # not parked between its first append and its last
@@ -242,7 +247,7 @@ class HookSession(SessionView):
             if (running := self._effects.get(stored)) is not None:
                 await _other_run(name, *running)
             if (key := (self._origin, stored)) in turn.state.turn.once_effects:
-                return _logged_effect(name, turn.state.turn.once_effects[key])
+                return logged_effect(name, turn.state.turn.once_effects[key])
             ended = asyncio.get_running_loop().create_future()
             self._effects[stored] = (asyncio.current_task(), ended)
             try:
@@ -262,11 +267,11 @@ class HookSession(SessionView):
         try:
             out = effect()
             value = await out if hasattr(out, "__await__") else out
+            ended = events.OnceEnded(self._origin, stored, plain_json(f"the effect {name!r}", value))
         except Exception as error:
-            log.add(events.OnceEnded(self._origin, stored, error=f"{type(error).__name__}: {error}"))
+            log.add(failed_effect(self._origin, stored, error))
             await log.flush()
             raise
-        ended = events.OnceEnded(self._origin, stored, plain_json(f"the effect {name!r}", value))
         log.add(ended)
         await log.flush()
         return ended.value
@@ -449,13 +454,21 @@ async def _other_run(name: str, task: asyncio.Task[Any] | None, ended: asyncio.F
     await asyncio.wait({ended})
 
 
-def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:
-    """Return what the effect returned when it ran; raises if it failed, or if its end is not known."""
-    if ended is None:
-        raise OutcomeUnknown(name)
-    if ended.error:
-        raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
-    return ended.value
+def _check_text(what: str, given: Any) -> None:
+    """Refuse what the log could not give back as the same text."""
+    if not isinstance(given, str) or replace_surrogates(given) != given:
+        raise UpcallError(f"{what} is a text, not {brief(given)}")
+
+
+def _check_count(keep_last: Any) -> None:
+    if type(keep_last) is not int:
+        raise UpcallError(f"keep_last is the number of messages to keep, not {brief(keep_last)}")
+
+
+def _agent_name(agent: Any) -> str:
+    if not isinstance(agent, str | Agent):
+        raise UpcallError(f"start_child takes an agent or its name, not {brief(agent)}")
+    return agent if isinstance(agent, str) else agent.name
 
 
 def prompt_message(given: str | Message) -> Message:
@@ -472,6 +485,8 @@ def message_from(role: str, content: str) -> Message:
     """A message as hooks add it: `user`, `assistant`, or `system` for an instruction."""
     if role not in ("user", "assistant", "system"):
         raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
+    if not isinstance(cast("Any", content), str):
+        raise UpcallError(f"the content of add_message(role, content) is a text, not {brief(content)}")
     part = Instruction(replace_surrogates(content)) if role == "system" else Text(replace_surrogates(content))
     return Message("assistant" if role == "assistant" else "user", (part,))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
 from upcall.core.log.session_log import JOIN_DELAY
@@ -96,7 +98,9 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
         return _request(args[0], out)
     if point == "pre_request" and is_blank(out):
         raise ValueError("returned an empty message; return a non-empty prompt, or None to keep the original")
-    kept: Any = out  # the test below would make a type checker forget what it is a reply of
+    kept: Any = out  # the tests below would make a type checker forget what it is a reply of
+    if isinstance(out, Reply):
+        msgspec.json.decode(msgspec.json.encode(kept.text), type=str)  # refused if it could not be read again
     return kept if isinstance(out, Reply | Answer) else json_round_trip(out)
 
 

@@ -115,7 +115,7 @@ async def _run_tools(turn: Turn) -> None:
         parked = await ToolStep(turn, calls[0], toolbox).run()
     else:
         steps = [ToolStep(turn, call, toolbox, alone=False) for call in calls]
-        parked = True in await turn.activity.run_all([step.run_in_place() for step in steps])
+        parked = True in await turn.activity.run_all([step.run_when_admitted() for step in steps])
     if parked:
         raise Parking
 

@@ -1,6 +1,6 @@
 """Limit how many processes a runtime has at once: commands of `shell` and interpreters of `run_python`.
 
-A place is held while code runs. What waits for a callback, a tool or a child rests: its place is taken from it as
+A slot is held while code runs. What waits for a callback, a tool or a child rests: its slot is taken from it as
 soon as somebody else needs one, so that nothing waits for what itself waits.
 """
 
@@ -19,7 +19,7 @@ _FEWEST, _MOST = 4, 16
 
 
 class ProcessLimit:
-    """The places of one runtime: twice as many as processors by default, at least 4 and at most 16."""
+    """The slots of one runtime: twice as many as processors by default, at least 4 and at most 16."""
 
     def __init__(self, most: int | None = None) -> None:
         if most is None:
@@ -32,16 +32,16 @@ class ProcessLimit:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._resting: dict[ProcessSlot, None] = {}
 
-    def place(self, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None = None) -> ProcessSlot:
-        """A place that is not taken yet.
+    def slot(self, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None = None) -> ProcessSlot:
+        """A slot that is not taken yet.
 
-        guard: counts no time while the place is waited for
-        suspend: ends a process that rests; without it the place is kept until it is left
+        guard: counts no time while the slot is waited for
+        suspend: ends a process that rests; without it the slot is kept until it is left
         """
         return ProcessSlot(self, guard, suspend)
 
     async def acquire(self) -> None:
-        """Return when a place is free, first come first served."""
+        """Return when a slot is free, first come first served."""
         if self._free:
             self._free -= 1
             return
@@ -56,7 +56,7 @@ class ProcessLimit:
             raise
 
     def release(self) -> None:
-        """Give a place to the next one who waits."""
+        """Give a slot to the next one who waits."""
         while self._queue:
             free = self._queue.popleft()
             if not free.done():
@@ -64,28 +64,28 @@ class ProcessLimit:
                 return
         self._free += 1
 
-    def rest(self, place: ProcessSlot) -> None:
-        """Let others have a place if they need it."""
-        self._resting[place] = None
+    def rest(self, slot: ProcessSlot) -> None:
+        """Let others have a slot if they need it."""
+        self._resting[slot] = None
         self.reclaim()
 
-    def wake(self, place: ProcessSlot) -> bool:
-        """True where a place that rested still has its process."""
-        if place not in self._resting:
+    def wake(self, slot: ProcessSlot) -> bool:
+        """True where a slot that rested still has its process."""
+        if slot not in self._resting:
             return False
-        del self._resting[place]
+        del self._resting[slot]
         return True
 
     def reclaim(self) -> None:
-        """Take a place from one that rests, if somebody waits for one."""
+        """Take a slot from one that rests, if somebody waits for one."""
         waiting = sum(not free.done() for free in self._queue)
-        for place in [*self._resting][:waiting]:
-            del self._resting[place]
-            place.start_suspending()
+        for slot in [*self._resting][:waiting]:
+            del self._resting[slot]
+            slot.start_suspending()
 
 
 class ProcessSlot:
-    """The place of one process: free, taken, or resting."""
+    """The slot of one process: free, taken, or resting."""
 
     def __init__(
         self, limit: ProcessLimit, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None
@@ -111,7 +111,7 @@ class ProcessSlot:
                 self._guard.resume()
 
     def rest(self) -> None:
-        """Keep the process, unless somebody else needs its place."""
+        """Keep the process, unless somebody else needs its slot."""
         if self._state == "taken" and self._suspend is not None:
             self._state = "resting"
             self._limit.rest(self)
@@ -135,7 +135,7 @@ class ProcessSlot:
             self._suspending = None
 
     async def leave(self, end: Callable[[], Awaitable[None]] | None = None) -> None:
-        """End the process for good, and give the place to others."""
+        """End the process for good, and give the slot to others."""
         held = self._state == "taken" or (self._state == "resting" and self._limit.wake(self))
         self._state = "free"
         try:

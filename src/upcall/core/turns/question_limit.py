@@ -1,7 +1,7 @@
 """Limit how many questions one response may have open. Further calls wait until others are settled.
 
-A call that may still ask holds a place while it runs, so that there is one for its first question. A call that has
-to wait for a place has not started: after a crash or a park it begins as if it were new. A further question of a
+A call that may still ask holds a slot while it runs, so that there is one for its first question. A call that has
+to wait for a slot has not started: after a crash or a park it begins as if it were new. A further question of a
 call that waits already is asked again when that call is entered again. So nothing that waits here has to be stored.
 """
 
@@ -23,7 +23,7 @@ class QuestionSlots:
 
     def __init__(self, state: SessionState, most: float | None) -> None:
         self._state, self._most = state, most
-        self._live: set[str] = set()  # calls that have a place
+        self._live: set[str] = set()  # calls that have a slot
         self._away: defaultdict[str, int] = defaultdict(
             int
         )  # those that wait for a child or for calls of their program
@@ -64,7 +64,7 @@ class QuestionSlots:
     def begin_question(self, origin: str) -> asyncio.Future[None] | None:
         """Make room for one more question of a call; a future is done when there is some.
 
-        The first one has the place of its call. `end_question` is due once it is in the log.
+        The first one has the slot of its call. `end_question` is due once it is in the log.
         """
         name = _call_of(origin)
         if not self._is_full() or not (self._raising[name] or self._open_of(name)):

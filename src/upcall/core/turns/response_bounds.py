@@ -33,7 +33,7 @@ def bounded(response: Response, model: str) -> Response:
     if len(calls) > CALLS:
         raise ResponseTooLarge(model, f"{len(calls)} tool calls in one response; at most {CALLS} are accepted")
     for call in calls:
-        if len(call.name) > _LONGEST_NAME or excess(call.args, ARGUMENTS):
+        if len(call.name) > _LONGEST_NAME or type(call.args) is not dict or excess(call.args, ARGUMENTS):
             response = response.replace(calls=[_bounded_call(call) for call in calls])
             break
     return response if _can_be_stored(response) else _without_surrogates(response)
@@ -82,5 +82,5 @@ def _is_plausible(used: Usage) -> bool:
 def _bounded_call(call: Call) -> Call:
     if len(call.name) > _LONGEST_NAME:
         call = call.replace(name=f"{call.name[:_LONGEST_NAME]}…")
-    problem = excess(call.args, ARGUMENTS)
+    problem = excess(call.args, ARGUMENTS) if type(call.args) is dict else "the arguments are not a JSON object"
     return call.replace(args={}, broken=f"({problem})") if problem else call

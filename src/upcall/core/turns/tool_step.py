@@ -58,19 +58,19 @@ class ToolStep(msgspec.Struct, eq=False):
     alone: bool = True
     inner: bool = False
 
-    async def run_in_place(self) -> bool:
+    async def run_when_admitted(self) -> bool:
         """Run it beside the others of its response, once it has a place; return whether it is parked."""
-        places, call_id = self.turn.question_slots, self.call.call.id
+        slots, call_id = self.turn.question_slots, self.call.call.id
         try:
-            place = places.enter(self.call)
-            if place is not None:
+            admitted = slots.enter(self.call)
+            if admitted is not None:
                 with self.turn.activity.waiting():
-                    await place
+                    await admitted
             return await self.run()
-        except Parking:  # while it waited for its place
+        except Parking:  # while it waited for its slot
             return True
         finally:
-            places.leave(call_id)
+            slots.leave(call_id)
 
     async def run(self) -> bool:
         """Run it, or what is left of it; return True if it was parked."""
@@ -115,7 +115,7 @@ class ToolStep(msgspec.Struct, eq=False):
                 return
             call = self.call.call
             self._check_draining()
-            log, had_children = self.turn.log, self.call.below
+            log, had_children = self.turn.log, self.call.waited_for_child
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             # refused where another process has taken the run tree over; synced where a child's reply is given out
             await log.flush(lazy=not had_children)
@@ -260,7 +260,8 @@ class ToolStep(msgspec.Struct, eq=False):
         """Give the call its result; what it still asked is withdrawn."""
         if self.turn.state.turn.callbacks:
             told = edits_of(self.turn, self.call.call.id)
-            result = result.replace(text=f"{told}{result.text}") if told else result
+            if told and not self.inner:  # a program needs the value itself; its own result tells the model
+                result = result.replace(text=f"{told}{result.text}", json=result.json)
             self._withdraw()
         pending = bool(self.turn.hooks.after_tool)
         self.turn.log.add(ToolEnded(self.call.call.id, result, how, pending))

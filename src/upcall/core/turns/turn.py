@@ -146,7 +146,7 @@ class TurnServices(Protocol):
     # --- children and side turns
 
     async def start_child(
-        self, parent: Turn, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
+        self, parent: Turn, agent: Agent | str, prompt: str, name: str, spec: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run, or resume, the child session called after its parent and `name`."""
         ...
@@ -357,7 +357,7 @@ class Turn:
         """Replace the history by its first message, the summary and the newest messages."""
         state, turn, history = self.state, self.state.turn, self.state.conversation.history
         before = state.conversation.messages()
-        newest = _place(before, history, turn.response_at) if turn.response is not None else -1
+        newest = _index_of(before, history, turn.response_at) if turn.response is not None else -1
         if newest >= 0:  # what the turn continues from always stays
             keep_last = max(keep_last, len(before) - newest)
         pinned = [v for k, v in state.context.items() if k.startswith(PINNED) and v and isinstance(v, str)]
@@ -365,7 +365,7 @@ class Turn:
         base, carried = 0, state.carried()
         if turn.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
             base, carried = turn.prompt.seq, turn.before
-        prompt, newest = (_place(messages, history, at) for at in (turn.prompt_at, turn.response_at))
+        prompt, newest = (_index_of(messages, history, at) for at in (turn.prompt_at, turn.response_at))
         kept = {id(m) for m in messages}
         dropped = sum(id(m) not in kept for m in before)
         self.log.add(events.Compacted(tuple(messages), summary, dropped, origin, base, (prompt, newest), carried))
@@ -456,7 +456,7 @@ class CallbackScope:
         return [one for one in mine if one.status == "answered" and one.id not in self._asked and not one.gate]
 
 
-def _place(messages: list[Message], history: list[Message], at: int) -> int:
+def _index_of(messages: list[Message], history: list[Message], at: int) -> int:
     if 0 <= at < len(history):
         for index in range(len(messages) - 1, -1, -1):
             if messages[index] is history[at]:

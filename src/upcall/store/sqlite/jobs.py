@@ -28,7 +28,7 @@ from upcall.store.rules import (
     settle_open,
 )
 from upcall.store.sqlite.queries import find, reopen, stop_waiting, update_callback_rows
-from upcall.store.sqlite.queue import count_queued, find_place, update_queue
+from upcall.store.sqlite.queue import count_queued, find_entry, update_queue
 from upcall.store.sqlite.tables import SEQ_BITS
 from upcall.store.sqlite.transaction import SessionRow, Tx
 
@@ -92,9 +92,9 @@ class Append(Job):
         covered = root is not None and row is not None and root.n == row.root
         check_append(tx.where, self.session, self.events, claim, exists=row is not None, covered=covered)
         if claim is None:
-            place = None if row is None else find_place(tx, row)
+            entry = None if row is None else find_entry(tx, row)
             is_root = row is None or row.n == row.root
-            check_queued(tx.where, self.session, self.events, place, is_root=is_root)
+            check_queued(tx.where, self.session, self.events, entry, is_root=is_root)
         if row is None:
             for one in required_sessions(self.session, cast("SessionStarted", first)):
                 tx.existing(one)
@@ -153,10 +153,10 @@ class Append(Job):
         root = tx.session_id(row.root)
         for record in ready_records(root, effects, changed, partial(find, tx), child_ended=ended):
             on_ready(tx, record)
-        place = find_place(tx, row) if row.status == "queued" != before else None
-        if place is not None:
+        entry = find_entry(tx, row) if row.status == "queued" != before else None
+        if entry is not None:
             self._queued = True
-            on_ready(tx, queue_record(root, place.due))
+            on_ready(tx, queue_record(root, entry.due))
 
     def notifications(self) -> Sequence[AnyEvent]:
         """Return the events, if they were appended without a claim."""

@@ -13,7 +13,7 @@ from upcall.store.rules import (
     TAKE_WINDOW,
     Candidate,
     Effects,
-    QueuePlace,
+    QueueEntry,
     counts_takes,
     queue_after,
     take_order,
@@ -63,31 +63,31 @@ _RUNNING = (
 _TAKEN = "SELECT agent, tenant, count(*) FROM takes WHERE at > ? GROUP BY 1, 2"
 
 
-def find_place(tx: Tx, row: SessionRow) -> QueuePlace | None:
-    """Return a session's place in the queue, or None."""
+def find_entry(tx: Tx, row: SessionRow) -> QueueEntry | None:
+    """Return a session's entry in the queue, or None."""
     found: Any = tx.execute(_PLACE, (row.n,)).get if row.in_queue else None
     if found is None:
         return None
     agent, tenant, rank, turn, queued, due, taken = found
-    return QueuePlace(agent, tenant, rank, turn, queued, due, bool(taken))
+    return QueueEntry(agent, tenant, rank, turn, queued, due, bool(taken))
 
 
-def _put_place(tx: Tx, row: SessionRow, place: QueuePlace, status: str) -> None:
+def _put_entry(tx: Tx, row: SessionRow, entry: QueueEntry, status: str) -> None:
     row.in_queue = True
-    values = (place.agent, place.tenant, place.rank, place.turn, place.queued, place.due)
-    tx.execute(_PUT, (row.n, *values, status == "queued", place.taken))
+    values = (entry.agent, entry.tenant, entry.rank, entry.turn, entry.queued, entry.due)
+    tx.execute(_PUT, (row.n, *values, status == "queued", entry.taken))
 
 
-def _place_of(tx: Tx, row: SessionRow) -> QueuePlace:
-    """Return a session's place in the queue, a new one if it has none."""
-    return find_place(tx, row) or QueuePlace(str(tx.execute(_AGENT, (row.n,)).get))
+def _entry_of(tx: Tx, row: SessionRow) -> QueueEntry:
+    """Return a session's entry in the queue, a new one if it has none."""
+    return find_entry(tx, row) or QueueEntry(str(tx.execute(_AGENT, (row.n,)).get))
 
 
 def update_queue(tx: Tx, row: SessionRow, before: str, effects: Effects) -> str:
-    """Apply an append to a root's place in the queue; returns the session's new status."""
-    place = _place_of(tx, row)
-    status = queue_after(place, before, effects)
-    _put_place(tx, row, place, status)
+    """Apply an append to a root's entry in the queue; returns the session's new status."""
+    entry = _entry_of(tx, row)
+    status = queue_after(entry, before, effects)
+    _put_entry(tx, row, entry, status)
     return status
 
 
@@ -98,11 +98,11 @@ def count_queued(tx: Tx) -> int:
 
 def mark_taken(tx: Tx, row: SessionRow, limits: Sequence[TakeLimit]) -> None:
     """Record that a worker took a run tree."""
-    place = _place_of(tx, row)
-    place.taken = True
-    _put_place(tx, row, place, row.status)
+    entry = _entry_of(tx, row)
+    entry.taken = True
+    _put_entry(tx, row, entry, row.status)
     if counts_takes(limits):
-        tx.execute("INSERT INTO takes VALUES (?, ?, ?)", (tx.now, place.agent, place.tenant))
+        tx.execute("INSERT INTO takes VALUES (?, ?, ?)", (tx.now, entry.agent, entry.tenant))
 
 
 def next_root(

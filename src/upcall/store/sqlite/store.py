@@ -27,7 +27,7 @@ from upcall.errors import (
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
-from upcall.store.opening import Place, open_log
+from upcall.store.opening import LogFile, open_log
 from upcall.store.rules import ENDED, as_of, claim_error, findable, findable_selection
 from upcall.store.sqlite.deleting import remove_trees
 from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
@@ -73,7 +73,7 @@ class SqliteStore(SqlitePeople):
 
     def __init__(
         self,
-        path: str | Path | Place,
+        path: str | Path | LogFile,
         clock: Callable[[], float] = time.time,
         busy: float = BUSY,
         on_ready: OnReady | None = None,
@@ -85,11 +85,11 @@ class SqliteStore(SqlitePeople):
         share the file.
         """
         self.lease = lease
-        place = path if isinstance(path, Place) else Place(os.fspath(path))
-        self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
+        file = path if isinstance(path, LogFile) else LogFile(os.fspath(path))
+        self.where = file.path if os.path.isabs(file.path) else str(Path(file.path).absolute())  # noqa: PTH117
         self.now = clock
         self._on_ready = on_ready
-        self._place, self._busy = place._replace(path=self.where), busy
+        self._log_file, self._busy = file._replace(path=self.where), busy
         self._file = self.where
         self._copy: PrivateCopy | None = None
         self._writer: Writer | None = None
@@ -110,7 +110,7 @@ class SqliteStore(SqlitePeople):
         """Open or create the file; raise if it is not an Upcall log, too new or damaged."""
         if self._writer is not None:
             return
-        self.where, db, self._copy = open_log(self._place, self._busy)
+        self.where, db, self._copy = open_log(self._log_file, self._busy)
         self._file = self.where if self._copy is None else self._copy.path
         try:
             self._writer = Writer(db, self._file, self.now, self._busy, self._committed)
@@ -121,17 +121,17 @@ class SqliteStore(SqlitePeople):
         self._seen = self._writer.tx.pos
         self._writer.tx.on_ready = self._on_ready
         self._me = Identity()
-        self._wake = Wakeup(self._file, self._me.id, self._place.trusted)
+        self._wake = Wakeup(self._file, self._me.id, self._log_file.trusted)
 
     @property
     def private_paths(self) -> tuple[str, ...]:
         """The files that agents must not read or write: the log, and the ids of the user's own logs."""
-        noted = self._place.known.path if self._place.known is not None else ""
+        noted = self._log_file.known.path if self._log_file.known is not None else ""
         return (self.where, noted) if noted else (self.where,)
 
     def duplicate(self) -> SqliteStore:
         """Another connection to the same log, for a thread of its own; it is not open yet."""
-        return SqliteStore(self._place, self.now, self._busy, lease=self.lease)
+        return SqliteStore(self._log_file, self.now, self._busy, lease=self.lease)
 
     @property
     def foreign(self) -> bool:
@@ -144,8 +144,8 @@ class SqliteStore(SqlitePeople):
         The tokens in it are revoked: its maker knows them, too.
         """
         log_id = new_id()
-        if self._place.known is not None:
-            self._place.known.note(log_id)
+        if self._log_file.known is not None:
+            self._log_file.known.note(log_id)
         await self._operate(lambda tx: adopt(tx, log_id), sync=True)
 
     def _remove_copy(self) -> None:

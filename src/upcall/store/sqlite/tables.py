@@ -211,11 +211,18 @@ def _is_full(path: str) -> bool:
     return not disk.f_bavail
 
 
-def open_database(path: str, busy: float, note: Callable[[str], None] | None = None) -> apsw.Connection:
+def open_database(
+    path: str,
+    busy: float,
+    note: Callable[[str], None] | None = None,
+    close: Callable[[str], None] | None = None,
+) -> apsw.Connection:
     """Return a connection to an existing Upcall store; create a new one if there is no file.
 
-    What is not ours is refused unchanged: it is looked at without a lock before anything is written. A new log gets
-    a random id, which `note` is given before anything is committed.
+    What is not ours is refused unchanged: it is looked at without a lock before anything is written.
+
+    note: given the random id of a new log before anything is committed
+    close: given the path of a log of ours before it is used, to close its files to others
     """
     try:
         if not _size(path):
@@ -227,6 +234,8 @@ def open_database(path: str, busy: float, note: Callable[[str], None] | None = N
     db = connect(path, busy)  # takes no lock and reads only the header
     try:
         _refuse_foreign(db, path, busy)
+        if close is not None:
+            close(path)
         _prepare(db, path, busy, note)
     except BaseException as error:
         db.close()

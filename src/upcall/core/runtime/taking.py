@@ -35,7 +35,7 @@ RunClaimed = Callable[[RunTree, Callable[[], Awaitable[SessionState | None]]], A
 """Continues a tree that is claimed, and releases it. The given function returns its state, or None to leave it."""
 
 
-class Workers:
+class TreeTaker:
     """Runs what is queued or became ready, where this runtime has the agent. `Sessions.work` says how.
 
     agents: those whose trees can be run here
@@ -54,7 +54,8 @@ class Workers:
         find: Find = partial(self._take, options)
         if resume is not None or settled_only:
             find = partial(find_in_list, self._store, resume or self._resume, settled_only)
-        worker, drain = Worker(self._store, find, options.concurrency, once=options.once), options.drain
+        worker = Worker(self._store, find, self._waits, options.concurrency, once=options.once)
+        drain = options.drain
         self._working.append(worker)
         try:
             await worker.run(stop)
@@ -64,6 +65,11 @@ class Workers:
         finally:
             await worker.finish(self._trees if resume is None else None, drain)
             self._working.remove(worker)
+
+    def _waits(self, root: str) -> bool:
+        """Tell whether nothing in a tree runs because it waits for somebody who was asked."""
+        tree = self._trees.get(root)
+        return tree is not None and tree.has_asked and not tree.activity.count
 
     def stop(self) -> None:
         """Let every worker take nothing new, drain what it has begun, and end."""

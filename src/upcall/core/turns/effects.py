@@ -1,0 +1,48 @@
+"""The effects of `once`, as the log gives them back: what they returned, or what they raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from upcall.errors import OutcomeUnknown, UpcallError
+from upcall.events import OnceEnded
+
+
+def failed_effect(origin: str, name: str, error: Exception) -> OnceEnded:
+    """The event for an effect that raised."""
+    kind = type(error)
+    return OnceEnded(origin, name, error=f"{kind.__name__}: {error}", error_type=_full_name(kind))
+
+
+def logged_effect(name: str, ended: OnceEnded | None) -> Any:
+    """Return what the effect returned when it ran; raises if it failed, or if its end is not known."""
+    if ended is None:
+        raise OutcomeUnknown(name)
+    if ended.error:
+        raise _same_error(ended) or UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
+    return ended.value
+
+
+def _same_error(ended: OnceEnded) -> Exception | None:
+    """An exception of the type that the effect raised, so that the code around it continues as it did then.
+
+    It has the text of the first one, but not its attributes. None if this program has no such type.
+    """
+    found = [kind for kind in _exceptions(Exception) if _full_name(kind) == ended.error_type]
+    try:
+        error = found[-1].__new__(found[-1], ended.error.partition(": ")[2])
+        str(error)  # which may need attributes that it does not have
+    except Exception:
+        return None
+    return error
+
+
+def _exceptions(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _exceptions(one)
+
+
+def _full_name(kind: type[Exception]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
