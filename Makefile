@@ -25,7 +25,7 @@ help:
 	@echo "make demo     see an agent work, offline"
 	@echo "make serve    the web page with the demo's question on it"
 	@echo "make page     build the web page into the package"
-	@echo "make check    format, lint, layers, types, and the quick tests"
+	@echo "make check    format, lint, layers, types of the package, and the quick tests"
 	@echo "make test     the same with all tests and their branch coverage"
 	@echo "make chaos    the kill tests at full count"
 	@echo "make slow-disk  the core's and the kill tests with 5 ms added to every fsync"
@@ -77,8 +77,8 @@ test: style page browser peers
 	@$(PYTEST) -n $(WORKERS) $(POSTGRES) -m "not slow" tests/core tests/callbacks tests/teams tests/kit
 
 check: style
-	$(SAY) the tests that are not slow, and the types beside them
-	@$(call with_types,$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick)
+	$(SAY) the tests that are not slow, and the types of the package beside them
+	@$(call with_types,$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick,src)
 
 lint: style page
 	$(SAY) types
@@ -94,9 +94,10 @@ style: $(VENV)/.dev
 	$(SAY) layers
 	@$(BIN)/lint-imports --no-logo
 
-# Tests wait now and then, and types do not: what these say is told after the tests.
+# Tests wait now and then, and types do not: what these say is told after the tests. The second argument names what is
+# checked; without it, everything is.
 define with_types
-$(TYPES) >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tests=$$?; \
+$(TYPES) $(2) >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tests=$$?; \
 	wait $$types; types=$$?; echo "upcall: types"; cat $(VENV)/types.txt; exit $$((types || tests))
 endef
 
