@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -100,9 +101,13 @@ class Bouncer:
         self._process = subprocess.Popen([program, "-q", *user, str(settings)])
         atexit.register(self.stop)
         deadline = time.monotonic() + 20
-        while not (self.folder / ".s.PGSQL.6543").exists():
+        while not self._listens():
             assert time.monotonic() < deadline, "PgBouncer did not start"
             time.sleep(0.02)
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(self.folder / ".s.PGSQL.6543")) == 0
 
     def url(self, direct: str) -> str:
         """Return the URL of a database through the pooler."""

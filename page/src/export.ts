@@ -9,5 +9,6 @@ import type { Exported } from "./lib/types";
 const data = JSON.parse(document.getElementById("upcall-export")?.textContent ?? "null") as Exported;
 document.title = data.title;
 app.now = data.exported;
+app.offline = true;
 listen();
 mount(Export, { target: document.getElementById("page") as HTMLElement, props: { data } });

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from callbacks.doubles import Desk
 from upcall import Agent, Context, Request, UpcallError, tool
+from upcall.errors import RuntimeClosed, StoreUnavailable
 from upcall.models import Script, call
 
 
@@ -87,3 +90,34 @@ async def test_an_effect_whose_value_is_not_json_has_failed_and_its_outcome_is_k
     await place.settle(agent, "stop")
     text = (await place.resume(agent)).text
     assert (text.startswith("stop: "), "takes only JSON values" in text, ran) == (True, True, ["made"])
+
+
+@pytest.mark.parametrize("error", [RuntimeClosed(), StoreUnavailable("other.db", "locked"), KeyError("sku")])
+async def test_what_another_runtime_raised_inside_an_effect_does_not_stop_the_turn(
+    place: Desk, error: Exception
+) -> None:
+    ran: list[str] = []
+
+    @tool(repeatable=True)
+    async def use(ctx: Context) -> str:
+        """Use another runtime, and ask if that fails."""
+
+        def effect() -> None:
+            ran.append("ran")
+            raise error
+
+        try:
+            await ctx.once("use", effect)
+        except (UpcallError, KeyError) as failed:
+            return f"{await ctx.raise_callback('what now?', 'blocker', key='now')}: {failed}"
+        raise AssertionError
+
+    def says(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("use")
+
+    agent = Agent("a", model=Script(says), tools=[use])
+    assert (await place.prompt(agent)).status == "waiting"
+    await place.settle(agent, "stop")
+    reply = await place.resume(agent)
+    assert (reply.status, reply.text.startswith("stop: "), ran) == ("done", True, ["ran"])

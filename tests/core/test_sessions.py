@@ -602,3 +602,41 @@ async def test_a_turn_that_could_not_be_taken_over_is_still_known_to_run_here() 
         await asyncio.sleep(0)
         go_on.set()
         assert [(await one).text for one in (running, joined)] == ["done", "done"]
+
+
+class SlowlyFull(MemoryStore):
+    """A store that can't give a run tree to somebody else, and takes its time to say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        if take_over:
+            self.asked.set()
+            await self.go.wait()
+            raise StoreUnavailable("memory", "the disk is full")
+        return await super().claim(root)
+
+
+async def test_a_turn_that_ended_while_a_take_over_failed_is_forgotten() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def model(request: Request) -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    store = SlowlyFull()
+    async with Runtime(store, agents=[Agent("a", model=Script(model))]) as runtime:
+        session = await runtime.start("a", "s")
+        running = asyncio.ensure_future(session.prompt("go"))
+        await begun.wait()
+        taking = asyncio.ensure_future(runtime.resume("s", take_over=True))
+        await store.asked.wait()
+        go_on.set()
+        await running
+        store.go.set()
+        with pytest.raises(StoreUnavailable):
+            await taking
+        assert (await asyncio.wait_for(session.prompt("again"), 20)).text == "done"

@@ -26,7 +26,7 @@ WRITES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a message of bytes": (lambda ctx: ctx.add_message("user", b"x"), "the content of add_message"),
     "a question that is a number": (lambda ctx: ctx.raise_callback(5, "blocker"), "a text as its message"),
     "a schema that is a list": (lambda ctx: ctx.raise_callback("which?", schema=[1]), "schema is a JSON schema"),
-    "a child that is a number": (lambda ctx: ctx.start_child(5, "go"), "start_child takes an agent"),
+    "a child that is a number": (lambda ctx: ctx.start_child(5, "go"), "give an agent or its name"),
 }
 
 

@@ -29,6 +29,8 @@ class App implements LiveHandlers {
   spoken = $state("");
   overlay = $state<"" | "search" | "help" | "start">("");
   offerNotifications = $state(false);
+  /** Whether this is an export, which nobody can answer. */
+  offline = false;
 
   private limit = $state(CARDS);
   private offset = 0;
@@ -45,7 +47,7 @@ class App implements LiveHandlers {
   readonly live = new Live(this);
 
   get viewOnly(): boolean {
-    return this.me?.view_only ?? false;
+    return this.offline || (this.me?.view_only ?? false);
   }
 
   /** Whether the person may do more than answer: start, say something, cancel, continue. */

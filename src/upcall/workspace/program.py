@@ -132,7 +132,8 @@ class Program:
             self._turn.savers.remove(self.save)
             await self._close()
         self._store(dump, ended=True)
-        edits = "".join(edits_of(self._turn, call_id) for call_id in self._state.conversation.inner)
+        mine = [i for i in self._state.conversation.inner if i.startswith(f"{self._context.call_id}.")]
+        edits = "".join(edits_of(self._turn, call_id) for call_id in mine)
         return result.replace(text=edits + result.text) if edits else result
 
     def _not_stored_note(self, dump: bytes | None) -> str:

@@ -251,14 +251,14 @@ class Catalog:
         for session in (id, tree):
             if session is not None:
                 await self._row(session)
-        while not self._closed:
+        while not (follow and self._closed):
             try:
                 position = await self.store.last() if follow else 0
                 page, last = await self._page(id, tree, after)
                 if follow and last == after:
                     await self.store.wait(position, _FOLLOW)
             except StoreUnavailable:
-                if self._closed:  # while this waited
+                if follow and self._closed:  # while this waited
                     return
                 raise
             for event in page:

@@ -310,13 +310,21 @@ class CallbackDispatcher:
             del self.drivers[done]
             wait = asker.waits.get(callback_id)
             error = None if done.cancelled() else done.exception()
-            if isinstance(error, RuntimeClosed):  # who is asked goes on elsewhere, and who asks waits there
-                error = Parking()
+            if isinstance(error, RuntimeClosed):  # the agent continues elsewhere, and so does what asks it
+                self._wait_for_parking(asker, callback_id)
+                return
             if error is not None and wait is not None and not wait.done():
                 wait.set_exception(error)
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
 
         self.drivers[self._services.activity.start(work, ended)] = callback_id
+
+    def _wait_for_parking(self, asker: Turn, callback_id: str) -> None:
+        """Let a question whose agent can't be asked here any more wait, as one to a person does."""
+        callback = asker.state.turn.callbacks.get(callback_id)
+        if callback is not None and callback.status == "open":
+            self.asked[callback_id] = PersonAsked(asker, callback, self._services.store.now())
+            self._services.check_idle()
 
     async def _climb(self, asker: Turn, callback_id: str, stations: Sequence[Station]) -> None:
         callback = asker.state.turn.callbacks[callback_id]

@@ -52,6 +52,7 @@ class Inbox:
         self._store, self._host, self._turns, self._spawn = store, host, turns, spawn
         self._asks: dict[tuple[str, ...], HostAsk] = {}
         self._ask_of: dict[str, HostAsk] = {}  # by callback id
+        self._answered: dict[tuple[str, ...], asyncio.Future[None]] = {}  # groups whose answer is being stored
 
     def close(self) -> None:
         """Ask the host nothing any more."""
@@ -120,6 +121,9 @@ class Inbox:
         if wait:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asked.gathered.wait(), wait)
+        if (answered := self._answered.get(asked.key)) is not None:  # the answer to its equals settles it, too
+            asked.again = True
+            await asyncio.wait({answered})
         callback = await self._first_open(asked)
         if callback is None:
             self._forget(asked)
@@ -135,7 +139,7 @@ class Inbox:
         if asked.shown != callback.id:  # it was taken off the screen, and the host answered nevertheless
             return
         self._forget(asked)  # what the host says is not to be taken off its screen
-        if value is not None and await self._take(asked, value):
+        if value is not None and await self._take_in_turn(asked, value):
             return
         for member in asked.members.values():
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
@@ -156,6 +160,15 @@ class Inbox:
             if now is not None and now.status == "open" and callback.id in asked.members:
                 return callback
         return None
+
+    async def _take_in_turn(self, asked: HostAsk, value: Any) -> bool:
+        """Settle the group; an equal question that comes meanwhile is shown only if it is still open then."""
+        done = self._answered[asked.key] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._take(asked, value)
+        finally:
+            del self._answered[asked.key]
+            done.set_result(None)
 
     async def _take(self, asked: HostAsk, value: Any) -> bool:
         """Settle the group by what the host said; a value that is refused is asked for again, with the reason.

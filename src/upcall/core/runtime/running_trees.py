@@ -55,12 +55,13 @@ class RunningTrees:
                 raise SessionBusy(root, "this program", is_local=True)
             await asyncio.wait({running.when_ended()})
         before = self._trees.get(root)
+        ended = None if before is None else before.when_ended()
         tree = self._trees[root] = RunTree(self._home, root, sink)
         try:
             await self.own(tree, take_over, wait=wait)
         except BaseException:
             self._forget(tree, None)
-            if before is not None and not before.when_ended().done():  # it was not taken over
+            if before is not None and ended is not None and not ended.done():  # it was not taken over
                 self._trees.setdefault(root, before)
             raise
         return tree

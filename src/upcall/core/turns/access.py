@@ -467,7 +467,7 @@ def _check_count(keep_last: Any) -> None:
 
 def _agent_name(agent: Any) -> str:
     if not isinstance(agent, str | Agent):
-        raise UpcallError(f"start_child takes an agent or its name, not {brief(agent)}")
+        raise UpcallError(f"give an agent or its name, not {brief(agent)}")
     return agent if isinstance(agent, str) else agent.name
 
 

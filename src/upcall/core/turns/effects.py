@@ -27,15 +27,28 @@ def logged_effect(name: str, ended: OnceEnded | None) -> Any:
 def _same_error(ended: OnceEnded) -> Exception | None:
     """An exception of the type that the effect raised, so that the code around it continues as it did then.
 
-    It has the text of the first one, but not its attributes. None if this program has no such type.
+    It has the text of the first one, but not its attributes. None if there is no such type in this program, or if
+    the text can't be given back. Errors of this package are told in words: the runtime acts on them.
     """
-    found = [kind for kind in _exceptions(Exception) if _full_name(kind) == ended.error_type]
-    try:
-        error = found[-1].__new__(found[-1], ended.error.partition(": ")[2])
-        str(error)  # which may need attributes that it does not have
-    except Exception:
-        return None
-    return error
+    found = {kind for kind in _exceptions(Exception) if _full_name(kind) == ended.error_type}
+    text = ended.error.partition(": ")[2]
+    for kind in found:
+        if len(found) > 1 or issubclass(kind, UpcallError):
+            return None
+        try:
+            error = kind.__new__(kind, text)
+            error.args = (_Text(text),)
+            return error if str(error) == text else None
+        except Exception:  # it needs more than a text
+            return None
+    return None
+
+
+class _Text(str):
+    """A text that an exception shows without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def _exceptions(kind: type[Exception]) -> Iterator[type[Exception]]:

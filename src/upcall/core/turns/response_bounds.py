@@ -33,7 +33,7 @@ def bounded(response: Response, model: str) -> Response:
     if len(calls) > CALLS:
         raise ResponseTooLarge(model, f"{len(calls)} tool calls in one response; at most {CALLS} are accepted")
     for call in calls:
-        if len(call.name) > _LONGEST_NAME or type(call.args) is not dict or excess(call.args, ARGUMENTS):
+        if len(call.name) > _LONGEST_NAME or not _is_object(call.args) or excess(call.args, ARGUMENTS):
             response = response.replace(calls=[_bounded_call(call) for call in calls])
             break
     return response if _can_be_stored(response) else _without_surrogates(response)
@@ -79,8 +79,12 @@ def _is_plausible(used: Usage) -> bool:
     return cached + stored <= read <= TOKENS and 0 <= written <= TOKENS
 
 
+def _is_object(args: Any) -> bool:
+    return isinstance(args, dict)
+
+
 def _bounded_call(call: Call) -> Call:
     if len(call.name) > _LONGEST_NAME:
         call = call.replace(name=f"{call.name[:_LONGEST_NAME]}…")
-    problem = excess(call.args, ARGUMENTS) if type(call.args) is dict else "the arguments are not a JSON object"
+    problem = excess(call.args, ARGUMENTS) if _is_object(call.args) else "the arguments are not a JSON object"
     return call.replace(args={}, broken=f"({problem})") if problem else call
