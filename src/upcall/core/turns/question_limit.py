@@ -17,7 +17,7 @@ _POINTS = ("before_tool.", "after_tool.")
 
 
 class QuestionSlots:
-    """The places of one session's response; `most` is None where they are not limited."""
+    """The slots of one session's response; `most` is None where they are not limited."""
 
     __slots__ = ("_away", "_live", "_most", "_raising", "_state", "_waiting")
 
@@ -33,7 +33,7 @@ class QuestionSlots:
         self._waiting: deque[tuple[str, bool, asyncio.Future[None]]] = deque()
 
     def enter(self, call: CallState) -> asyncio.Future[None] | None:
-        """Give a call its place, or return a future that is done when it has one.
+        """Give a call its slot, or return a future that is done when it has one.
 
         A call that has begun before gets one in any case: it may have questions open.
         """
@@ -46,19 +46,19 @@ class QuestionSlots:
         return self._wait(name, is_call=True)
 
     def leave(self, name: str) -> None:
-        """Free the place of a call that has ended or is parked."""
+        """Free the slot of a call that has ended or is parked."""
         self._live.discard(name)
         if outer := name.rpartition(".")[0]:
             self._away[outer] -= 1
         self.admit()
 
     def step_out(self, name: str) -> None:
-        """Count no place for a call while it waits for a child."""
+        """Count no slot for a call while it waits for a child."""
         self._away[name] += 1
         self.admit()
 
     def step_in(self, name: str) -> None:
-        """Count its place again."""
+        """Count its slot again."""
         self._away[name] -= 1
 
     def begin_question(self, origin: str) -> asyncio.Future[None] | None:
@@ -78,7 +78,7 @@ class QuestionSlots:
         self.admit()
 
     def admit(self) -> None:
-        """Let those go on that there is a place for, in the order in which they came."""
+        """Let those continue that there is a slot for, in the order in which they came."""
         while self._waiting and (self._waiting[0][2].done() or not self._is_full()):
             name, is_call, future = self._waiting.popleft()
             if future.done():  # it was cancelled

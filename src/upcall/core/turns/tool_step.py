@@ -59,7 +59,7 @@ class ToolStep(msgspec.Struct, eq=False):
     inner: bool = False
 
     async def run_when_admitted(self) -> bool:
-        """Run it beside the others of its response, once it has a place; return whether it is parked."""
+        """Run it beside the others of its response, once it has a slot; return whether it is parked."""
         slots, call_id = self.turn.question_slots, self.call.call.id
         try:
             admitted = slots.enter(self.call)

@@ -221,7 +221,7 @@ class Turn:
 
     @property
     def question_slots(self) -> QuestionSlots:
-        """The places of calls that may ask; most turns never need them."""
+        """The slots of calls that may ask; most turns never need them."""
         if self._question_slots is None:
             self._question_slots = QuestionSlots(self.state, self.actor.limits.open_questions)
         return self._question_slots
@@ -342,7 +342,7 @@ class Turn:
                     wait.cancel()
 
     def park_waiting(self) -> None:
-        """Unwind calls and questions that wait for a place."""
+        """Unwind calls and questions that wait for a slot."""
         if self._question_slots is not None:
             self._question_slots.unwind(Parking)
 
