@@ -121,7 +121,7 @@ async def test_a_flood_of_calls_and_of_sessions_is_bounded(tmp_path: Path) -> No
     make_desk(tmp_path)
     async with http_server(tmp_path, "desk:desk", "--wait", "2") as server:
         async with server.plain_client() as client:
-            slow = modern_body("tools/call", {"name": "desk", "arguments": {"prompt": "sleep 3"}})
+            slow = modern_body("tools/call", {"name": "desk", "arguments": {"prompt": "sleep 10"}})
             answers = await asyncio.gather(*[modern_post(server, client, slow) for _ in range(MOST_REQUESTS + 100)])
             refused = [code for code, _ in answers if code == 429]
             results = [body["result"] for code, body in answers if code == 200]

@@ -198,7 +198,7 @@ async def test_a_flood_of_calls_on_one_pipe_is_bounded(tmp_path: Path) -> None:
     async with started(tmp_path, "desk:desk", "--wait", "1") as pipe:
         await pipe.send(INITIALIZE, INITIALIZED)
         await pipe.answer_to(1)
-        await pipe.send(*[tool_call(number, "sleep 2") for number in range(10, 310)])
+        await pipe.send(*[tool_call(number, "sleep 30") for number in range(10, 310)])
         answers = [await pipe.receive() for _ in range(300)]
         code, errors = await pipe.end()
     results = [one["result"] for one in answers]

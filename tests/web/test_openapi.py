@@ -44,7 +44,7 @@ async def test_a_run_tree_is_exported_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_no_request_that_the_document_allows_breaks_the_server(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     await run_in(tmp_path, "refund A", "s1")
@@ -57,7 +57,7 @@ async def test_no_request_that_the_document_allows_breaks_the_server(tmp_path: P
             *("--exclude-path", "/api/sessions/{id}/events", "--request-timeout", "20", "--rate-limit", "15/s"),
         ]
         done = await asyncio.to_thread(
-            subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+            subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, timeout=850, check=False
         )
         assert done.returncode == 0, done.stdout[-6000:]
         assert (await get(client, "/api/me"))["agents"] == ["clerk"]
