@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from playwright.async_api import Page  # noqa: E402
 
+from pace import cpu_used  # noqa: E402
 from page.browser import served, shown, started_browser  # noqa: E402
 from page.load import (  # noqa: E402
     PATH,
@@ -63,12 +64,6 @@ def hold(name: str, cost: Cost) -> None:
         _missed.append(f"{name}: {max(cost.heap):.0f} MB, not under {MEMORY:.0f}")
 
 
-def cpu(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @asynccontextmanager
 async def large_tree(events: int = BEFORE) -> AsyncGenerator[tuple[Team, Server, Page]]:
     """A team with so many events in its log, a server, and a page that shows the team's tree."""
@@ -87,10 +82,10 @@ async def grow() -> None:
         said("", f"the tree has {await same_nodes(team, server, page):,} nodes")
         await idle("nothing written", meter)
         assert server.process is not None
-        before = cpu(server.process.pid)
+        before = cpu_used(server.process.pid)
         writing = asyncio.ensure_future(team.write(20 * RATE, RATE))
         hold("5,000 events/s", await meter.during(writing))
-        rate, used = 20 * RATE / writing.result(), cpu(server.process.pid) - before
+        rate, used = 20 * RATE / writing.result(), cpu_used(server.process.pid) - before
         said("", f"{rate:,.0f} events/s were written; the server used {used:.1f} s of processor time")
         began = time.monotonic()
         nodes = await same_nodes(team, server, page)

@@ -27,6 +27,16 @@ class Strict(Exception):
         return f"code {self.code}"
 
 
+def calls(name: str) -> Script:
+    """A model that calls a tool once, and says what came of it."""
+
+    def says(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call(name)
+
+    return Script(says)
+
+
 def buyer(error: Exception, *caught: type[Exception]) -> tuple[Agent, list[str]]:
     """An agent that pays, and asks for another card where that raises one of these."""
     tried: list[str] = []
@@ -46,11 +56,7 @@ def buyer(error: Exception, *caught: type[Exception]) -> tuple[Agent, list[str]]
             card = await ctx.raise_callback("which other card?", "blocker")
             return f"{await ctx.once('charge again', pay, card)} after {failed}"
 
-    def says(request: Request) -> Any:
-        results = request.messages[-1].results
-        return results[0].text if results else call("charge")
-
-    return Agent("buyer", model=Script(says), tools=[charge]), tried
+    return Agent("buyer", model=calls("charge"), tools=[charge]), tried
 
 
 async def test_code_that_handles_what_an_effect_raised_continues_alike_after_a_wait(place: Desk) -> None:
@@ -81,11 +87,7 @@ async def test_an_effect_whose_value_is_not_json_has_failed_and_its_outcome_is_k
             return f"{await ctx.raise_callback('what now?', 'blocker')}: {error}"
         raise AssertionError
 
-    def says(request: Request) -> Any:
-        results = request.messages[-1].results
-        return results[0].text if results else call("make")
-
-    agent = Agent("maker", model=Script(says), tools=[make])
+    agent = Agent("maker", model=calls("make"), tools=[make])
     await place.prompt(agent)
     await place.settle(agent, "stop")
     text = (await place.resume(agent)).text
@@ -112,11 +114,7 @@ async def test_what_another_runtime_raised_inside_an_effect_does_not_stop_the_tu
             return f"{await ctx.raise_callback('what now?', 'blocker', key='now')}: {failed}"
         raise AssertionError
 
-    def says(request: Request) -> Any:
-        results = request.messages[-1].results
-        return results[0].text if results else call("use")
-
-    agent = Agent("a", model=Script(says), tools=[use])
+    agent = Agent("a", model=calls("use"), tools=[use])
     assert (await place.prompt(agent)).status == "waiting"
     await place.settle(agent, "stop")
     reply = await place.resume(agent)

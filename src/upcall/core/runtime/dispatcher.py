@@ -40,8 +40,8 @@ GRACE_TICK = 0.01
 """Seconds between two looks at a call that has an answer and also waits for another one."""
 
 GRACE = 50
-"""What such a call may use up before it is parked: 10 looks of 5 points. A late look counts 1 point, because the
-loop was busy and the call may not have run."""
+"""Such a call is parked when it has used up this many points. A look costs 5 points. A late look costs 1 point: the
+loop was busy, so the call may not have run."""
 
 _SETTLED_OTHERWISE = "the question that it was about is settled"
 

@@ -27,8 +27,8 @@ def logged_effect(name: str, ended: OnceEnded | None) -> Any:
 def _same_error(ended: OnceEnded) -> Exception | None:
     """An exception of the type that the effect raised, so that the code around it continues as it did then.
 
-    It has the text of the first one, but not its attributes. None if there is no such type in this program, or if
-    the text can't be given back. Errors of this package are told in words: the runtime acts on them.
+    It has the text of the first exception, but not its attributes. Returns None if this program has no such type,
+    or if the type can't be made from a text. Errors of this package give None: the runtime acts on them.
     """
     found = {kind for kind in _exceptions(Exception) if _full_name(kind) == ended.error_type}
     text = ended.error.partition(": ")[2]
