@@ -17,6 +17,7 @@ from upcall import (
     HookFailed,
     Hooks,
     ModelUnavailable,
+    Request,
     Runtime,
     SessionAccess,
     SessionWaiting,
@@ -384,3 +385,44 @@ async def test_two_hooks_of_one_point_may_give_their_effects_the_same_name(point
     effects = [(e.origin, e.name) for e in await place.log(agent) if e.type == "once_started" and "audit" in e.name]
     assert len(effects) == len(set(effects))
     assert len(effects) % 2 == 0
+
+
+async def test_a_hook_that_asks_after_a_compaction_gets_its_answer_and_the_model_continues(place: Desk) -> None:
+    got: list[Any] = []
+
+    async def ask(session: SessionAccess, request: Request) -> None:
+        if request.purpose == "turn" and any(message.results for message in request.messages):
+            got.append(await session.raise_callback("may this go on?", "blocker"))
+
+    def compact(session: SessionAccess, *_: Any) -> None:
+        session.compact_messages(keep_last=1)
+
+    hooks = Hooks(before_model=[ask], after_tool=[compact])
+    agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=hooks)
+
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "yes")
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.status, done.text) == ("waiting", "done", "worked")
+    assert got == ["yes"]
+
+
+async def test_a_turn_that_failed_after_a_compaction_asks_the_model_when_it_is_resumed(place: Desk) -> None:
+    broken = [True]
+
+    def fail(_: SessionAccess, request: Request) -> None:
+        if broken and any(message.results for message in request.messages):
+            broken.clear()
+            raise ValueError("not now")
+
+    def compact(session: SessionAccess, *_: Any) -> None:
+        session.compact_messages(keep_last=1)
+
+    hooks = Hooks(before_model=[fail], after_tool=[compact])
+    agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=hooks)
+
+    with pytest.raises(HookFailed):
+        await place.prompt(agent)
+
+    assert (await place.resume(agent)).text == "worked"

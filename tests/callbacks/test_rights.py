@@ -224,6 +224,7 @@ def test_whoever_the_route_asks_really_is_asked_in_every_chain(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @given(CHAINS, HINTS, st.data())
 def test_whoever_the_route_asks_and_still_may_be_asked_is_asked_by_the_next_process(
     chain: Chain, hints: dict[str, Any], data: st.DataObject

@@ -315,3 +315,18 @@ async def test_a_pattern_picked_in_another_process_settles_what_waits_in_this_on
 
     assert output.strip() == b"2"
     assert sorted(ran) == ["a/x", "a/y"]
+
+
+async def test_the_calls_listed_beside_a_pattern_are_bounded_and_the_rest_is_not_settled_with_them(
+    place: Desk, ran: Ran
+) -> None:
+    paths = [f"{'a' * 40_000}/{number}" for number in range(10)]
+    agent = writer(ran, *paths)
+    await place.prompt(agent)
+    async with place.runtime(agent) as runtime:
+        inbox = await runtime.inbox()
+        assert max(sum(len(one.args["path"]) for one in c.covers["folder"]) for c in inbox) < 100_000
+        first = inbox[0]
+        shown = tuple([one.id for one in first.covers["folder"]])
+        await runtime.answer(first.id, Approve(pattern="folder", also=shown), by="ann")
+        assert len(await runtime.inbox()) == len(paths) - 1 - len(shown) > 0

@@ -41,6 +41,7 @@ from upcall.events import (
 )
 from upcall.models import Script, call
 from upcall.store.sqlite.store import SqliteStore
+from upcall.workspace import run_python
 
 # --- parking ------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ async def test_who_parked_a_session_does_not_take_another_one_of_its_id_for_it(p
         assert (await runtime.resume("s")).text == "the second: blue"
 
 
+@pytest.mark.slow
 async def test_more_sessions_than_are_kept_at_hand_continue_in_any_order(place: Desk) -> None:
     agent = asker()
     async with place.runtime(agent) as runtime:
@@ -468,6 +470,17 @@ async def test_a_tool_that_is_gone_gives_the_model_an_error_that_carries_the_ans
 
     said = results(await place.messages(after))
     assert said[0].is_error
+    assert "the answer to 'which colour?' was 'blue'" in done.text
+
+
+async def test_a_program_whose_tool_is_gone_gives_the_model_an_error_that_carries_the_answer(place: Desk) -> None:
+    run = call("run_python", code="raise_callback('which colour?')")
+    before = Agent("developer", model=worker(run), tools=[run_python()])
+    await place.prompt(before)
+    await place.settle(before, "blue")
+
+    done = await place.resume(Agent("developer", model=worker(run)))
+
     assert "the answer to 'which colour?' was 'blue'" in done.text
 
 
@@ -1144,6 +1157,7 @@ async def test_an_answer_accepted_before_the_cancel_stays_answered_and_undeliver
     assert (held.status, held.delivered) == ("answered", False)
 
 
+@pytest.mark.slow
 async def test_cancel_withdraws_more_callbacks_than_a_page_has(desk: Desk) -> None:
     many = 1_050
 

@@ -63,7 +63,8 @@ def test_explain_hangs_reasons_behind_the_names_they_belong_to(columns: int, fol
     entry, *_ = parked(folder, "many")
     drawn = shown("explain", entry["id"], cwd=folder, columns=columns)
     assert fits(drawn, columns)
-    reasons = [row[15:] for row in drawn.splitlines() if row.startswith(("├", "│", "└", " " * 15))]
+    route = drawn.partition(" raises: ")[2].splitlines()
+    reasons = [row[15:] for row in route if row.startswith(("├", "│", "└", " " * 15))]
     assert " ".join(reasons) == (
         "passed it up: not mine to say "
         "asked: developer may ask a person (the agent developer has can_use_host_interaction: true)"

@@ -435,7 +435,7 @@ def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
     assert "└─ the person" in before
     upcall("answer", entry["id"], "red", "--by", "ops", cwd=folder)
     after = upcall("explain", entry["id"], cwd=folder).stdout
-    assert after.startswith("Which colour?\ndeveloper raises: blocker, callback_to_caller\n")
+    assert after.startswith("│ Which colour?\ndeveloper raises: blocker, callback_to_caller\n")
     assert "└─ ops" in after
     assert re.search(r"answered by ops \(asserted\) on .*: red\n", after)
     assert upcall("explain", "qnothing", cwd=folder).returncode == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.hosts.terminal.markdown_text import stable_length
+from upcall.hosts.terminal.text_steps import LONGEST_STEP, Step, TextSteps
 from upcall.observe.plain import escaped, one_line, plain
 
 FORBIDDEN = {"Cc", "Cs", "Zl", "Zp"}
@@ -60,17 +60,54 @@ def test_escaped_json_has_the_same_value(text: str) -> None:
     assert "\u202e" not in shown
 
 
-@given(st.lists(st.sampled_from(["word", "\n", "\n\n", "```", "~~~~", "- item\n", "    ", "`"])))
-def test_what_is_settled_never_ends_inside_a_fence_and_never_shrinks(parts: list[str]) -> None:
-    text, before = "", 0
+def steps_of(*parts: str) -> list[Step]:
+    """The steps of a text that comes in these parts."""
+    steps, taken = TextSteps(), list[Step]()
     for part in parts:
-        text += part
-        end = stable_length(text)
-        assert before <= end <= len(text)
-        before = end
+        steps.feed(part)
+        while step := steps.take():
+            taken.append(step)
+    while step := steps.take(ended=True):
+        taken.append(step)
+    return taken
 
 
-def test_a_blank_line_inside_a_code_fence_settles_nothing() -> None:
-    text = "One.\n\n```python\nx = 1\n\ny = 2\n"
-    assert text[: stable_length(text)] == "One.\n\n"
-    assert stable_length(text + "```\n\n") == len(text + "```\n\n")
+PIECES = ["word", "\n", "\n\n", "```", "~~~~", "- item\n", "    ", "`", "x" * 9_000, "- a\n" * 600]
+
+
+@given(st.lists(st.sampled_from(PIECES)))
+def test_steps_lose_nothing_of_a_text_and_are_short(parts: list[str]) -> None:
+    for steps in (steps_of(*parts), steps_of("".join(parts))):
+        assert "".join(step.given for step in steps) == "".join(parts)
+        assert all(0 < len(step.given) <= LONGEST_STEP and step.given.count("\n") <= 500 for step in steps)
+
+
+def test_a_blank_line_inside_a_code_fence_ends_no_step() -> None:
+    code = "```python\nx = 1\n\ny = 2\n"
+    assert [step.text for step in steps_of("One.\n\n", code, "```\n\n", "Two.")] == ["One.", f"{code}```", "Two."]
+
+
+def test_a_short_text_that_is_complete_is_one_step() -> None:
+    text = "One.\n\n- a\n\n- b\n\nTwo."
+    assert steps_of(text)[-1].text == "Two."
+    steps = TextSteps()
+    steps.feed(text)
+    assert steps.take(ended=True) == Step(text, is_markdown=True, ends=True)
+
+
+def test_a_long_block_is_plain_and_what_follows_it_is_markdown_again() -> None:
+    steps = steps_of("# One\n\n" + "- a\n" * 1_200 + "\n# Two\n")
+    assert [(step.is_markdown, step.continues) for step in steps] == [
+        (True, False),
+        (False, False),
+        (False, True),
+        (False, True),
+        (True, False),
+    ]
+    assert steps[-1].text == "# Two"
+
+
+def test_the_rest_of_a_very_long_text_is_plain() -> None:
+    steps = steps_of("Some words.\n\n" * 10_000)
+    assert 50_000 < sum(len(step.given) for step in steps if step.is_markdown) < 70_000
+    assert not steps[-1].is_markdown

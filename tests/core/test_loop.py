@@ -249,6 +249,7 @@ async def test_the_next_plain_function_runs_in_the_thread_that_has_become_idle()
     assert threads[0] is threads[1]
 
 
+@pytest.mark.slow
 async def test_a_program_ends_although_a_plain_function_that_was_cut_off_still_runs() -> None:
     program = """
 import threading, upcall

@@ -44,6 +44,7 @@ def test_every_request_of_every_run_is_valid_by_both_providers_rules(plan: Plan)
         check_wires(request)
 
 
+@pytest.mark.slow
 @given(plans())
 def test_any_fold_of_any_prefix_of_any_run_gives_a_valid_request(plan: Plan) -> None:
     run = played(plan)
@@ -76,6 +77,7 @@ def test_a_log_read_back_from_disk_is_the_live_conversation(plan: Plan) -> None:
     assert run.loaded_context == run.context
 
 
+@pytest.mark.slow
 @given(plans())
 def test_every_call_of_every_run_is_settled_once_and_no_result_is_logged_twice(plan: Plan) -> None:
     run = played(plan)
@@ -84,6 +86,7 @@ def test_every_call_of_every_run_is_settled_once_and_no_result_is_logged_twice(p
     assert all(count <= 1 for count in run.effects.values())
 
 
+@pytest.mark.slow
 @given(plans())
 def test_every_turn_of_every_run_has_one_end(plan: Plan) -> None:
     types = [e.type for e in played(plan).appended]

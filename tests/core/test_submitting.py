@@ -539,3 +539,29 @@ def test_a_hook_failure_counts_by_what_caused_it() -> None:
     alone = may_pass(failure)
     failure.__cause__ = ConnectionResetError("gone")
     assert (alone, may_pass(failure), may_pass(ValueError("no"))) == (False, True, False)
+
+
+async def test_work_once_takes_a_turn_that_was_queued_behind_one_which_ended_while_it_looked() -> None:
+    first_may_end, first_has_ended = asyncio.Event(), asyncio.Event()
+
+    class SlowToSay(MemoryStore):
+        """A store whose answer "nothing is left" arrives after the first turn has ended."""
+
+        async def take(self, *args: Any, **options: Any) -> Any:
+            found = await super().take(*args, **options)
+            if found is None and not first_may_end.is_set():
+                first_may_end.set()
+                await first_has_ended.wait()
+                await asyncio.sleep(0.05)  # the worker notices it
+            return found
+
+    async def reply(request: Request) -> str:
+        await first_may_end.wait()
+        return f"heard {request.messages[-1].text}"
+
+    async with Runtime(SlowToSay(), agents=[Agent("a", model=Script(reply))]) as runtime:
+        await runtime.submit("a", "one", id="s")
+        await runtime.submit("a", "two", id="s", turn=2)
+        await runtime.work(once=True, on_segment=lambda _: first_has_ended.set())
+        assert await runtime.status("s") == "done"
+        assert ((await runtime.load("s")).reply or Reply("")).text == "heard two"

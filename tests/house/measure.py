@@ -51,11 +51,16 @@ class Source:
             gc.enable()
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Everything in its tree."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def code(self) -> set[int]:
         """The numbers of its code lines."""
         lines = {number for number, line in enumerate(self.text.split("\n"), 1) if _is_code(line)}
         docstrings: set[int] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Expr(value=ast.Constant(value=str())):
                     docstrings.update(_span(node))
@@ -67,7 +72,7 @@ class Source:
 
     def functions(self) -> Iterator[Function]:
         """Every function in it, nested ones too; an overload is only a signature."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_overload(node):
                 yield Function(self, node)
 
@@ -86,7 +91,7 @@ def imports(modules: dict[str, Source]) -> dict[str, set[str]]:
     """Which modules of the package each one imports: at load, inside functions, and for typing alike."""
     graph: dict[str, set[str]] = {}
     for name, source in modules.items():
-        named = {n for node in ast.walk(source.tree) for n in _named(node, name, source)}
+        named = {n for node in source.nodes for n in _named(node, name, source)}
         graph[name] = {_module(n, modules) for n in named} - {name}
     return graph
 

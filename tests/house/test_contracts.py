@@ -49,6 +49,7 @@ def _add_import(source: Path, module: str, imported: str) -> str:
     return f"{module} -> {imported}"
 
 
+@pytest.mark.slow
 def test_a_violation_in_each_room_is_reported(tmp_path: Path) -> None:
     source = _copy(tmp_path)
     layers = _layers()

@@ -47,7 +47,7 @@ def test_arguments_and_edited_values_are_compared_as_json() -> None:
     found = [
         f"{source.path.relative_to(ROOT)}:{node.lineno}"
         for source in sources(SOURCE).values()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Compare) and any(isinstance(one, ast.Eq | ast.NotEq) for one in node.ops)
         if any(map(_holds_json, (node.left, *node.comparators)))
     ]

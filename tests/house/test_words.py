@@ -42,7 +42,7 @@ def prose(text: str) -> str:
 
 def error_texts(source: Source) -> Iterator[tuple[int, str]]:
     """Every text in a raise statement of a file, with its line."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Raise) and node.exc is not None:
             for part in ast.walk(node.exc):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from security.measuring import measured
 from upcall import Agent, Approve, BadKit, Call, Hooks, Reject, Request, Runtime, SessionAccess, tool
 from upcall.kit import approve
 from upcall.models import Script, call
@@ -262,3 +263,18 @@ async def test_a_rule_for_a_path_counts_however_the_path_is_written(path: str, g
         assert (await runtime.resume("s")).status == "done"
     assert (workspace / "secrets" / "x").exists()
     assert (workspace / "b").exists()
+
+
+async def test_a_path_too_long_for_any_file_needs_approval_without_being_compared(tmp_path: Path) -> None:
+    path = "\u0315" * 24_000 + "\u0300" * 24_000  # putting such characters in order takes seconds
+    agent = Agent(
+        "writer",
+        model=Script([call("write_file", path=path, content="x"), "done"]),
+        kit=[file_tools(), approve({"write_file": {"path": "/secret/*"}})],
+        workspace=Folder(tmp_path),
+    )
+    async with Runtime(tmp_path / "log.db", agents=[agent], hold=0.0) as runtime:
+        session = await runtime.start("writer")
+        async with measured() as cost:
+            assert (await session.prompt("go")).status == "waiting"
+    cost.check()

@@ -292,6 +292,7 @@ def test_numbers_that_make_no_sense_are_refused(given: Any) -> None:
 WORDS = st.text("ab ", max_size=40)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["say", "answer", "compact", "replace", "load", "other"]), WORDS)))
 def test_counting_on_gives_what_counting_anew_would(done: list[tuple[str, str]]) -> None:
     count, said = TokenCount(), list[Message]()

@@ -181,6 +181,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(values, min_size=1, max_size=3), min_size=1, max_size=4), st.integers(1, 80))
 async def test_any_history_stays_valid_and_small_and_what_is_gone_is_found_by_its_path(
     rounds: list[list[Any]], tokens: int

@@ -86,7 +86,8 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
                 send(id=held_id, result={"content": [{"type": "text", "text": f"{held_name} ran"}]})
             return
     if mode == "link":
-        link = {"mode": "url", "message": "Sign in", "url": "https://pay.example/login?x=1", "elicitationId": "e1"}
+        url = more[1] if len(more) > 1 else "https://pay.example/login?x=1"
+        link = {"mode": "url", "message": "Sign in", "url": url, "elicitationId": "e1"}
         send(id=901, method="elicitation/create", params=link)
         waiting[901] = request_id
         return

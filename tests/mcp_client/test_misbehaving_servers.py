@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_client.peers import UNASKED, Person, agent, raw, states
+from security.measuring import measured
 from upcall import Approve, Reject, Runtime, tool
 from upcall.callbacks import Callback
 from upcall.links.mcp import McpServers
@@ -244,6 +245,33 @@ async def test_a_result_of_every_kind_is_read(tmp_path: Path) -> None:
     assert [one.data for one in read.images] == ["aGk="]
     for text in ("plain", "not valid base64", "audio/wav", "file:///r", "inside"):
         assert text in read.text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"content": [str(number) for number in range(20_000)]}, "content has more than 5000 items"),
+        ({"content": [str(number) for number in range(400_000)]}, "answer"),
+        ({"content": [], "structuredContent": dict.fromkeys(map(str, range(400_000)), 0)}, "answer"),
+        ({"content": [], "_meta": dict.fromkeys(map(str, range(400_000)), 0)}, "answer"),
+    ],
+    ids=["many texts", "very many texts", "many keys", "many keys beside it"],
+)
+async def test_an_answer_of_very_many_values_is_an_error_result_and_holds_nothing_up(
+    tmp_path: Path, given: Any, problem: str
+) -> None:
+    says = tmp_path / "says"
+    says.write_text(json.dumps(given))
+    servers = McpServers({"one": raw("says", str(says), **UNASKED)}, wait=20)
+    await servers.connect("one")
+
+    async with measured() as cost:
+        reply, session = await play(servers, [call("one__act")])
+
+    (result,) = results(session)
+    assert (reply.text, result.is_error) == ("done", True)
+    assert problem in result.text
+    cost.check()
 
 
 async def test_nobody_is_asked_by_a_server_that_no_call_has_caused_to_ask(tmp_path: Path) -> None:

@@ -122,6 +122,15 @@ async def test_a_link_is_for_a_person_and_is_accepted_by_opening_it(tmp_path: Pa
     assert json.loads(results(session)[0].text) == {"action": "accept"}
 
 
+@pytest.mark.parametrize("url", ["https://evil.example\\@pay.example/login", "https://pay.example@evil.example/"])
+async def test_a_link_that_hides_its_host_is_shown_to_nobody(tmp_path: Path, url: str) -> None:
+    servers = McpServers({"one": raw("link", str(tmp_path / "notes"), url, **UNASKED)}, wait=20)
+
+    _, person = await play(servers, [call("one__act")], lambda callback: OPENED)
+
+    assert person.asked == []
+
+
 async def test_a_link_is_cancelled_where_the_agent_may_not_ask_a_person(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("link", str(tmp_path / "notes"), **UNASKED)}, wait=20)
 

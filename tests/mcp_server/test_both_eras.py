@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -197,10 +198,10 @@ async def test_a_long_call_says_how_to_wait_and_status_gives_the_reply(tmp_path:
         begun = await client.call_tool("desk", {"prompt": "sleep 0.3"})
         session = begun.structured_content["session"]
         looks = [await client.call_tool("status", {"session": session}) for _ in range(2)]
-        for _ in range(200):
-            if looks[-1].structured_content["status"] == "done":
-                break
-            looks.append(await client.call_tool("status", {"session": session}))
+        async with asyncio.timeout(30):
+            while looks[-1].structured_content["status"] != "done":
+                await asyncio.sleep(0.01)
+                looks.append(await client.call_tool("status", {"session": session}))
     assert begun.structured_content["status"] == "working"
     assert f"call `status` with session='{session}'" in text_of(begun)
     assert looks[-1].structured_content["text"] == "done: slept 0.3"

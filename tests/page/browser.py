@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Page, ViewportSize, async_playwright
+from playwright.async_api import Page, ViewportSize, async_playwright, expect
 
 from cli.command import environment
 from web.serving import Server
@@ -145,6 +145,17 @@ async def shown(server: Server, path: str = "", *, wide: int = 1400, theme: Any 
             await context.close()
             await browser.close()
     assert not problems, problems
+
+
+async def open_dialog(page: Page, key: str) -> None:
+    """Press a key until its dialog is there: keys do nothing while a view is still being built."""
+    dialog = page.get_by_role("dialog")
+    for _ in range(10):
+        await page.keyboard.press(key)
+        with suppress(AssertionError):
+            await expect(dialog).to_be_visible(timeout=2000)
+            return
+    await expect(dialog).to_be_visible()
 
 
 async def violations(page: Page) -> list[str]:

@@ -96,11 +96,13 @@ def importer_says(request: Request) -> Any:
 
 
 def talker_says(request: Request) -> Any:
-    """Say again what was said last; wait for a file where it is told to; fail where it is told to."""
+    """Say again what was said last; wait for a file, ask a person or fail where it is told to."""
     last = request.messages[-1]
     word, _, rest = last.text.partition(" ")
     if word == "wait" and last.role == "user":
         return call("wait_for_file", name=rest)
+    if word == "ask" and last.role == "user":
+        return call("ask_person", what=rest)
     if word == "fail" and not Path("mended").exists():
         raise RuntimeError("the line is dead")
     said = [message.text for message in request.messages if message.role == "user"]
@@ -188,7 +190,9 @@ clerk = Agent(
     "clerk", model=after(lambda request: call("ask_person", what=request.messages[0].text)), tools=[ask_person]
 )
 writer = Agent("writer", description="writes files", model=Script(writer_says), tools=[write_file])
-talker = Agent("talker", description="says again what it hears", model=Script(talker_says), tools=[wait_for_file])
+talker = Agent(
+    "talker", description="says again what it hears", model=Script(talker_says), tools=[ask_person, wait_for_file]
+)
 speaker = Agent("speaker", model=Slow())
 packer = Agent("packer", model=Script(packer_says), tools=[ask_person, import_orders])
 planner = Agent("planner", model=Script(planner_says))

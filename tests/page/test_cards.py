@@ -47,7 +47,7 @@ async def test_a_pattern_approves_the_other_calls_that_it_matches(tmp_path: Path
     async with served(tmp_path, "desk:writer") as server, shown(server) as page:
         card = page.get_by_role("article")
         await card.get_by_role("button", name="Approve by pattern…").click()
-        await card.get_by_role("button", name="folder: notes").click()
+        await card.get_by_role("button", name="Approve where folder is notes").click()
         await expect(card.get_by_text("You approved it for this session at")).to_be_visible()
         await page.get_by_role("link", name="Sessions").click()
         await expect(page.get_by_role("main").get_by_text("done", exact=True)).to_be_visible()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from page.browser import DEMO, open_desk, run_demo, served, shown
+from page.browser import DEMO, open_desk, run_demo, run_desk, served, shown
 from web.people import give_token, revoke
+from web.serving import get, post, until
 
 
 async def start(page: Page, agent: str, text: str, title: str = "") -> None:
@@ -48,6 +50,49 @@ async def test_a_session_is_started_steered_prompted_and_cancelled_on_the_page(t
         await expect(main.get_by_text("cancelled").first).to_be_visible()
         await page.get_by_role("link", name="Sessions").click()
         await expect(page.get_by_role("row", name="A quiet talk").get_by_text("cancelled")).to_be_visible()
+
+
+async def test_what_is_said_to_a_session_that_waits_is_read_when_it_continues(tmp_path: Path) -> None:
+    await run_desk(tmp_path, "talker", "ask colour")
+    async with served(tmp_path, "desk:talker") as server, shown(server, "sessions/talker") as page:
+        main = page.get_by_role("main")
+        await expect(main.get_by_text("waits for you", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Say…").click()
+        await expect(page.get_by_label("This answers no question")).to_be_focused()
+        await page.keyboard.type("be brief")
+        await page.keyboard.press("Control+Enter")
+        await expect(page.get_by_role("treeitem", name="be brief")).to_be_visible()
+        await expect(main.get_by_text("waits for you", exact=True)).to_be_visible()
+        async with server.client() as client:
+            (card,) = (await get(client, "/api/inbox"))["open"]
+            await post(client, f"/api/callbacks/{card['id']}/answer", {"value": "green"})
+        await expect(page.get_by_role("treeitem", name="I heard: be brief").first).to_be_visible()
+
+
+async def test_the_time_in_the_tree_is_explained_by_the_facts_of_a_session_that_waited(tmp_path: Path) -> None:
+    await run_desk(tmp_path, "talker", "ask colour")
+    async with served(tmp_path, "desk:talker") as server, server.client() as client:
+        (card,) = (await get(client, "/api/inbox"))["open"]
+        await until(client, "/api/sessions/talker", lambda one: one["session"]["waited_seconds"] > 1.1)
+        await post(client, f"/api/callbacks/{card['id']}/answer", {"value": "green"})
+        await until(client, "/api/sessions/talker", lambda one: one["session"]["status"] == "done")
+        async with shown(server, "sessions/talker") as page:
+            top = page.get_by_role("treeitem", name="talker ask colour")
+            took = (await top.locator(".right").inner_text()).split(" · ")[-1]
+            assert re.fullmatch(r"[\d.]+ s|\d+ min.*", took)
+            facts = page.get_by_text("of work")
+            await expect(facts).to_contain_text(f"{took} from start to end, ")
+            await expect(facts).to_contain_text(", waited ")
+
+
+async def test_a_session_that_works_shows_work_that_moves_on(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:talker") as server, shown(server, "sessions") as page:
+        await start(page, "talker", "wait forever")
+        facts = page.get_by_text("of work")
+        await expect(facts).to_have_text(re.compile(r"^[2-9]\.\d s of work|^\d\d s of work|min"), timeout=30_000)
+        await page.get_by_role("button", name="Cancel the run").click()
+        await expect(page.get_by_role("main").get_by_text("cancelled").first).to_be_visible()
 
 
 async def test_what_failed_is_continued_on_the_page(tmp_path: Path) -> None:
@@ -157,6 +202,7 @@ async def test_whoever_may_only_look_is_not_told_that_a_question_waits_for_them(
             await expect(page.get_by_text("for you")).to_have_count(0)
         async with shown(server, "sessions/demo") as page:
             await expect(page.get_by_role("treeitem", name="asks a person")).to_be_visible()
+            await expect(page.get_by_role("treeitem", name=re.compile("^A person"))).to_have_count(1)
             await expect(page.get_by_text("waits for an answer")).to_be_visible()
             assert await page.evaluate("() => document.documentElement.scrollHeight <= innerHeight")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from page.browser import picture, run_demo, run_desk, served, shown, violations
+from page.browser import open_dialog, picture, run_demo, run_desk, served, shown, violations
+from web.serving import Server
 
 MOST_BYTES = 150_000
 """It is one second on an idle machine; tests share theirs."""
@@ -31,15 +31,30 @@ async def looked_at(page: Page, name: str) -> list[str]:
     return [*await violations(page), *([f"{wide} px wider than the screen"] if wide > 0 else [])]
 
 
-async def open_dialog(page: Page, key: str) -> None:
-    """Press a key until its dialog is there: keys do nothing while a view is still being built."""
-    dialog = page.get_by_role("dialog")
-    for _ in range(10):
+async def replay(page: Page) -> None:
+    """Show an earlier moment of the session on the screen."""
+    await page.get_by_role("button", name="More", exact=True).click()
+    await page.get_by_role("menuitem", name="Replay").click()
+    await page.get_by_role("slider", name="Moment").focus()
+    for key in ("Home", "PageUp", "PageUp"):
         await page.keyboard.press(key)
-        with contextlib.suppress(AssertionError):
-            await expect(dialog).to_be_visible(timeout=2000)
-            return
-    await expect(dialog).to_be_visible()
+    await expect(page.get_by_text("You see")).to_be_visible()
+
+
+async def show_failure(page: Page) -> None:
+    """Show why a call of the session on the screen failed."""
+    await page.get_by_role("treeitem", name="Import orders").last.click()
+    await expect(page.get_by_role("heading", name="Failure")).to_be_visible()
+
+
+async def open_export(page: Page, server: Server, folder: Path) -> None:
+    """Open the demo's session as an exported page."""
+    file = folder / "export.html"
+    async with server.client() as client, client.get("/api/sessions/demo/export?format=html") as response:
+        file.write_bytes(await response.read())
+    await page.goto(file.as_uri())
+    await expect(page.get_by_role("heading", name="Build the sign-in page")).to_be_visible()
+    await expect(page.get_by_role("treeitem").first).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -73,6 +88,29 @@ async def test_every_view_is_accessible_and_fits_the_screen(theme: str, wide: in
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("wide", [360, 1400])
+async def test_what_is_opened_from_a_view_is_accessible_and_fits_the_screen(
+    theme: str, wide: int, tmp_path: Path
+) -> None:
+    await run_demo(tmp_path)
+    await run_desk(tmp_path, "importer", "Import the old orders")
+    found: dict[str, list[str]] = {}
+    async with served(tmp_path) as server, shown(server, "sessions/demo", wide=wide, theme=theme) as page:
+        await replay(page)
+        found["replay"] = await looked_at(page, f"replay-{theme}-{wide}")
+        await page.goto(f"{server.url}/sessions/importer")
+        await show_failure(page)
+        found["failure detail"] = await looked_at(page, f"failure detail-{theme}-{wide}")
+        await open_dialog(page, "/")
+        await page.keyboard.type("orders")
+        await expect(page.get_by_role("option").first).to_be_visible()
+        found["hits"] = await looked_at(page, f"hits-{theme}-{wide}")
+        await open_export(page, server, tmp_path)
+        found["export"] = await looked_at(page, f"export-{theme}-{wide}")
+    assert not {name: problems for name, problems in found.items() if problems}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("wide", [360, 1400])
 async def test_every_form_is_accessible_and_fits_the_screen(theme: str, wide: int, tmp_path: Path) -> None:
     await run_desk(tmp_path, "writer", "short")
     await run_desk(tmp_path, "deployer", "deploy it")
@@ -101,6 +139,12 @@ async def test_every_form_is_accessible_and_fits_the_screen(theme: str, wide: in
         await expect(clerk.get_by_role("alert")).to_be_visible()
         await clerk.get_by_role("button", name="Decline…").click()
         await look("reject and decline")
+        await deployer.get_by_role("button", name="Back").click()
+        await page.wait_for_timeout(600)  # a card that moved takes no press in the first half second
+        await deployer.get_by_role("button", name="Approve with 1 change").click()
+        await expect(deployer.get_by_text("You approved it with other arguments at")).to_be_visible()
+        await deployer.scroll_into_view_if_needed()
+        await look("receipt")
         await page.goto(f"{server.url}/sessions/talker")
         await page.get_by_role("button", name="Say…").click()
         await expect(page.get_by_label("What should it do next?")).to_be_focused()

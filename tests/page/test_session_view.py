@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.async_api import Locator, Page, expect
@@ -37,6 +38,8 @@ async def test_the_tree_is_one_tab_stop_and_arrows_move_and_fold(tmp_path: Path)
         await expect(chosen(page)).to_be_in_viewport()
         await page.keyboard.press("n")
         await expect(chosen(page)).to_contain_text("asks you")
+        await expect(page.get_by_role("treeitem", name=re.compile("^You"))).to_have_count(1)
+        await expect(page.get_by_role("treeitem", name="A person")).to_have_count(0)
         await page.keyboard.press("ArrowLeft")
         await page.keyboard.press("ArrowLeft")
         await expect(chosen(page)).to_contain_text("Run python")
@@ -73,6 +76,38 @@ async def test_a_session_is_replayed_with_a_slider_and_nothing_can_be_answered_t
         await expect(page.get_by_role("treeitem")).to_have_count(rows)
         await page.get_by_role("button", name="Back to now").click()
         await expect(page.get_by_role("button", name="green")).to_be_visible()
+
+
+async def test_the_slider_of_a_replay_stands_under_the_cursor_of_the_timeline(tmp_path: Path) -> None:
+    await run_demo(tmp_path)
+    async with served(tmp_path, "shop:team") as server, shown(server, "sessions/demo") as page:
+        await expect(chosen(page)).to_contain_text("asks you")
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("menuitem", name="Replay").click()
+        slider = page.get_by_role("slider", name="Moment")
+        cursor = page.locator(".cursor").first
+
+        async def apart() -> float:
+            size, line = await slider.bounding_box(), await cursor.bounding_box()
+            assert size is not None
+            assert line is not None
+            share = float(await slider.input_value())
+            return abs(size["x"] + 8 + share * (size["width"] - 16) - (line["x"] + line["width"] / 2))
+
+        await slider.focus()
+        seen = set[str]()
+        for key in ("Home", "ArrowRight", "PageUp", "PageUp", "PageUp", "End"):
+            await page.keyboard.press(key)
+            seen.add(await slider.input_value())
+            assert await apart() < 3, key
+        assert len(seen) > 3
+        rows = await page.get_by_role("treeitem").count()
+        size = await slider.bounding_box()
+        assert size is not None
+        await slider.click(position={"x": size["width"] * 0.3, "y": size["height"] / 2})
+        await expect(page.get_by_role("treeitem", name="The service runs on")).to_have_count(0)
+        assert 1 < await page.get_by_role("treeitem").count() < rows
+        assert await apart() < 3
 
 
 async def test_a_model_call_is_read_as_json_and_compared_with_the_one_before(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ async def test_what_was_printed_before_a_park_is_neither_lost_nor_doubled_nor_sh
     assert (await told(desk, agent))[0].text == "one\ntwo\nthree\n"
 
 
+@pytest.mark.slow
 async def test_a_program_fed_again_shows_only_what_was_not_shown_before(tmp_path: Path) -> None:
     caught = "\ntry:\n    read_file('{}')\nexcept RuntimeError:\n    pass\n"
     program = f"print('one'){caught.format('a')}print('two'){caught.format('b')}print('three')"

@@ -232,6 +232,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([None, 2]))
 def test_any_json_is_read_or_refused_and_never_crashes(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=indent is None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callbacks.doubles import Desk
 from security.measuring import measured
@@ -28,7 +31,7 @@ from upcall import (
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.messages import Value
 from upcall.models import Script, call
-from upcall.safety.bounds import ARGUMENTS, DEPTH, RESULT_PARTS, excess, plain, read_bounded_json
+from upcall.safety.bounds import ARGUMENTS, DEPTH, RESULT_PARTS, excess, excess_in_text, plain, read_bounded_json
 
 Use = Callable[[Context, Any], Awaitable[Any]]
 
@@ -352,4 +355,39 @@ async def test_arguments_that_are_trees_of_unions_are_checked_once_a_level(desk:
         reply = await desk.prompt(Agent("a", model=Script(play), tools=[take]))
 
     assert reply.text == "taken" if last is None else "unknown field `stranger`" in reply.text
+    cost.check()
+
+
+JSON_VALUES = st.recursive(
+    st.text('a",:[{\\]}\n', max_size=6),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('a",[{\\', max_size=4), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def _commas_and_brackets(value: Any) -> int:
+    """How many commas and opening brackets the JSON of a value has outside its texts."""
+    if isinstance(value, dict):
+        parts = [*cast("dict[str, Any]", value).values()]
+    elif isinstance(value, list):
+        parts = cast("list[Any]", value)
+    else:
+        return 0
+    return 1 + max(0, len(parts) - 1) + sum(map(_commas_and_brackets, parts))
+
+
+@given(JSON_VALUES, st.integers(65_000, 65_800))
+def test_the_values_of_a_json_text_are_counted_without_those_in_its_texts(value: Any, long: int) -> None:
+    text = json.dumps([',[{"\\' * (long // 8), value])
+    count = _commas_and_brackets(["", value])
+
+    assert excess_in_text(text, len(text), parts=count) == ""
+    assert excess_in_text(text, len(text), parts=count - 1) == f"it has more than {count - 1} values"
+
+
+async def test_a_json_text_of_very_many_values_is_refused_before_it_is_read() -> None:
+    text = b'{"a":0' + b',"b":1' * 2_000_000 + b"}"
+    async with measured() as cost:
+        with pytest.raises(ValueError, match="more than 100000 values"):
+            read_bounded_json(text, len(text))
     cost.check()

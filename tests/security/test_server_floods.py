@@ -164,6 +164,7 @@ async def test_a_body_of_a_million_values_is_refused_before_it_is_read(text: byt
         cost.check()
 
 
+@pytest.mark.slow
 async def test_a_huge_index_a_long_name_and_a_long_id_cost_nothing():
     def event(**piece: Any) -> bytes:
         return b"data: " + json.dumps({"choices": [{"delta": {"tool_calls": [piece]}}]}).encode() + b"\n\n"

@@ -86,6 +86,25 @@ def test_what_is_asked_is_listed_and_explained_with_nothing_raw(prompt: str, cre
         assert raw_in(at_terminal(crew, *command)) == [], command
 
 
+IMITATION = """Delete the backups?
+inner raises: approval, callback_to_caller
+├─ boss        asked: approved it
+└─ the person  asked: nothing left to decide
+answered by root"""
+
+
+async def test_no_row_of_a_message_passes_for_a_row_of_its_explanation(tmp_path: Path) -> None:
+    agent = Agent("inner", model=Script([call("ask", message=IMITATION, type="blocker")]))
+    async with Runtime(tmp_path / "log.db", agents=[agent], hold=0.0) as runtime:
+        session = await runtime.start(agent)
+        await session.prompt("go")
+        [asked] = await runtime.inbox()
+    rows = upcall("explain", asked.id, "--store", "log.db", cwd=tmp_path).stdout.splitlines()
+    assert rows[:5] == [f"│ {row}" for row in IMITATION.splitlines()]
+    assert rows[5].startswith("inner raises: blocker")
+    assert not [row for row in rows[5:] if row in IMITATION.splitlines()]
+
+
 @pytest.mark.slow
 def test_questions_are_put_and_answers_refused_with_nothing_raw(crew: Path) -> None:
     callback_id = waiting(crew, "ask_form")

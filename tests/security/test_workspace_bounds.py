@@ -371,6 +371,7 @@ def _written(pieces: list[str], times: int) -> str:
 _WRITTEN: st.SearchStrategy[str] = st.builds(_written, st.lists(_PIECES, max_size=12), st.integers(1, 400))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pattern=_WRITTEN, glob=_WRITTEN, rules=_WRITTEN, old=_WRITTEN)
 async def test_nothing_that_file_tools_are_given_holds_the_event_loop_or_fills_the_memory(
@@ -392,6 +393,7 @@ async def test_nothing_that_file_tools_are_given_holds_the_event_loop_or_fills_t
     cost.check()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(100))
 @given(
     st.lists(

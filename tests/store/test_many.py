@@ -23,6 +23,7 @@ def left_over(folder: Path) -> tuple[int, set[str], set[str]]:
     return threads, {f for f in files if f.startswith(str(folder))}, {f.name for f in folder.iterdir()}
 
 
+@pytest.mark.slow
 async def test_two_hundred_sessions_at_once_finish_in_few_commits_and_leave_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path)
     assert sum(costs[170:190]) <= sum(costs[10:30]) * 1.2
 
 
+@pytest.mark.slow
 async def test_a_page_of_a_run_tree_costs_about_the_same_wherever_it_begins(tmp_path: Path) -> None:
     with counted() as work:
         async with open_sqlite(tmp_path / "log.db") as store:

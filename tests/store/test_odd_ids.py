@@ -69,6 +69,7 @@ async def appended(store: Store, id: str, *events: Any) -> None:
     await put(store, id, *events)
 
 
+@pytest.mark.slow
 @odd
 async def test_a_store_finds_nothing_under_an_id_that_nothing_has(store: Store, id: str) -> None:
     await some_session(store)
@@ -84,6 +85,7 @@ async def test_a_store_finds_nothing_under_an_id_that_nothing_has(store: Store, 
     assert await store.take([], exclude=[id]) is None
 
 
+@pytest.mark.slow
 @odd
 async def test_a_store_refuses_to_write_under_an_id_that_nothing_has(store: Store, id: str) -> None:
     await some_session(store)
@@ -155,6 +157,7 @@ def session_doors(runtime: Runtime, id: str) -> dict[str, Callable[[], Awaitable
     }
 
 
+@pytest.mark.slow
 @odd
 async def test_every_door_of_a_runtime_says_that_an_id_is_unknown(runtime: Runtime, id: str) -> None:
     await some_session(runtime.store)
@@ -181,6 +184,7 @@ async def test_no_session_is_started_with_an_id_that_can_not_be_stored(runtime: 
     assert await runtime.rows() == []
 
 
+@pytest.mark.slow
 @per_store
 @given(text=any_text)
 @example(text="a\0b")

@@ -51,6 +51,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_with_room_it_cont
         assert last.text == expected(finished + 1)[-1]
 
 
+@pytest.mark.slow
 async def test_after_a_full_disk_another_process_continues(tmp_path: Path) -> None:
     agent = worker(calls=2, size=4000)
     with disk(tmp_path / "disk", 1024) as small:

@@ -132,7 +132,8 @@ def test_an_origin_is_allowed_by_its_host_and_scheme() -> None:
         "[evil]",
     ):
         assert not places("127.0.0.1", []).allows_host(host), host
-    for wrong in ("agents.example.org", "ftp://a", "https://", "https://user@host", "https://host:x"):
+    wrong_urls = ("agents.example.org", "ftp://a", "https://", "https://user@host", "https://host:x")
+    for wrong in (*wrong_urls, "http://[", "http://x\x1b]0;", "http://x\x1b", "http://a b", "http://a\u200b"):
         with pytest.raises(SetupError, match="--origin"):
             origin_of(wrong)
 

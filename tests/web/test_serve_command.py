@@ -177,6 +177,8 @@ def test_other_addresses_need_tls_and_options_that_contradict_each_other_are_ref
         (["--tls-cert", "a.pem", "--tls-key", "b.pem", "--insecure"], "--insecure"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "a.pem"),
         (["--origin", "agents.example.org"], "--origin"),
+        (["--origin", "http://["], "--origin http://[: "),
+        (["--origin", "http://x\x1b]0;"], "--origin http://x\\u001b]0;: "),
         (["--port", "70000"], "70000"),
         (["--view-only", "office:clerk"], "--view-only"),
         (["--store", ":memory:"], ":memory:"),

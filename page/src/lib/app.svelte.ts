@@ -88,6 +88,11 @@ class App implements LiveHandlers {
     this.inboxKnown = true;
   }
 
+  /** The server's time at this moment; `now` is up to a second behind it. */
+  exactNow(): number {
+    return this.offline ? this.now : Date.now() / 1000 + this.offset;
+  }
+
   private setTime(time: number): void {
     this.offset = time - Date.now() / 1000;
     this.now = time;

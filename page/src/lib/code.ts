@@ -18,9 +18,9 @@ const colours = HighlightStyle.define([
 ]);
 
 const look = EditorView.theme({
-  "&": { backgroundColor: "var(--panel)", color: "var(--text)", font: "12.5px/18px var(--mono)", maxHeight: "100%" },
+  "&": { backgroundColor: "var(--panel)", color: "var(--text)", font: "12.5px/18px var(--mono)", maxHeight: "70vh" },
   "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "18px" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "18px", overflow: "auto" },
   ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--muted)", border: "none" },
   ".cm-foldPlaceholder": {
     backgroundColor: "var(--sunken)",
@@ -30,7 +30,7 @@ const look = EditorView.theme({
   },
   ".cm-selectionMatch": { backgroundColor: "var(--accent-soft)" },
   ".cm-searchMatch": { backgroundColor: "var(--accent-soft)", outline: "1px solid var(--accent)" },
-  ".cm-searchMatch-selected": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
+  ".cm-searchMatch-selected, .cm-searchMatch-selected span": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
   ".cm-panels": { backgroundColor: "var(--sunken)", color: "var(--text)", borderColor: "var(--line)" },
   ".cm-panels input, .cm-panels button": {
     background: "var(--panel)",
@@ -53,7 +53,7 @@ const look = EditorView.theme({
 function common(label: string): Extension[] {
   return [
     EditorState.readOnly.of(true),
-    EditorView.contentAttributes.of({ "aria-label": label, "aria-readonly": "true", role: "textbox" }),
+    EditorView.contentAttributes.of({ "aria-label": label, "aria-readonly": "true", role: "textbox", tabindex: "0" }),
     lineNumbers(),
     codeFolding({ placeholderText: "…" }),
     foldGutter(),
@@ -76,7 +76,6 @@ function open(host: HTMLElement, doc: string, extensions: Extension[]): Editor {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
   const view = new EditorView({ state: EditorState.create({ doc, extensions }), parent: root, root });
-  view.dom.style.height = "100%";
   return { find: () => void openSearchPanel(view), destroy: () => view.destroy() };
 }
 

@@ -15,7 +15,7 @@ from upcall.core.error_texts import nearest
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.terminal.host import outcome_text
 from upcall.hosts.terminal.layout import WIDEST
-from upcall.hosts.terminal.question import wrap
+from upcall.hosts.terminal.question import QUOTE, wrap
 from upcall.observe.hidden_question import hide_secrets
 from upcall.observe.plain import one_line, plain, shell_word
 
@@ -137,12 +137,19 @@ async def _explain_callback(args: argparse.Namespace) -> int:
         if found is None:
             raise UnknownCallback(args.agent)
     callback = hide_secrets(found, redactor()).callback
-    _say_rows(callback.message)
+    _say_quoted(callback.message)
     if callback.reworded:
-        _say_rows(one_line(f"reworded: {callback.reworded}", WIDEST * 3))
+        say("reworded:")
+        _say_quoted(one_line(callback.reworded, WIDEST * 3))
     say(draw(route_of(callback), callback, text_width()))
     _say_rows(f"{callback.status}{_settlement(callback)}")
     return 0
+
+
+def _say_quoted(text: str) -> None:
+    """Print what an agent wrote, with a mark before each row: none of them passes for one of the route."""
+    for row in wrap(text, text_width() - len(QUOTE)):
+        say(f"{QUOTE}{row}".rstrip())
 
 
 def _say_rows(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import secrets
 import sys
@@ -22,12 +23,13 @@ from upcall.errors import UpcallError
 from upcall.events import AnyEvent
 from upcall.hooks import NO_HOOKS
 from upcall.hosts.terminal.console import make_console
-from upcall.hosts.terminal.layout import WIDEST, rich_text
+from upcall.hosts.terminal.layout import WIDEST, print_rows
 from upcall.hosts.terminal.unfolding import unfold_call
 from upcall.hosts.terminal.views import PlainView
 from upcall.messages import Usage
 from upcall.observe.phrases import money
 from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.weight import aside
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -126,7 +128,7 @@ async def _compact(talk: ChatSession, _: str) -> None:
     await session.trigger_compaction(keep)
     view, compacted = PlainView(sys.stdout, width=width(), story=story_for(talk.args)), False
     async for event in talk.runtime.events(session.id, before):
-        view.feed(event)
+        await view.show(event)
         compacted = compacted or event.type in ("compacted", "compaction_asked")
     if not compacted:
         raise UpcallError("the model wrote no summary, so nothing was changed")
@@ -193,14 +195,14 @@ async def unfold(talk: ChatSession, back: int) -> None:
     """Print a finished call with its full arguments and result; `back` counts from the last one."""
     story = story_for(talk.args)
     for event in await _all_events(talk):
-        story.feed(event)
+        await aside(story.feed, event)
     if len(story.ended) < back:
         what = f"only {len(story.ended)} calls can be unfolded" if story.ended else "no tool has been called yet"
         raise UpcallError(what)
     call = story.ended[-back]
     console = make_console(sys.stdout)
-    for row in unfold_call(call, story.agent_of(call.session), min(width(), WIDEST)):
-        console.print(rich_text(row))
+    rows = await asyncio.to_thread(unfold_call, call, story.agent_of(call.session), min(width(), WIDEST))
+    await print_rows(console, rows)
 
 
 async def _all_events(talk: ChatSession) -> list[AnyEvent]:

@@ -34,12 +34,13 @@ from upcall.events import AnyEvent, TurnQueued
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, match_choice
 from upcall.hosts.terminal.host import TerminalPrompter, describe_answer, outcome_text
-from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
+from upcall.hosts.terminal.layout import WIDEST, Piece, print_rows
 from upcall.hosts.terminal.question import answer_command, answer_commands, question_rows, reveal_note
 from upcall.observe import form
 from upcall.observe.hidden_question import HiddenQuestion, callback_json, hide_secrets, shown_answer
 from upcall.observe.plain import visible
 from upcall.observe.public_json import all_fields
+from upcall.observe.weight import aside
 from upcall.safety.small_files import read_small
 from upcall.tokens import RIGHT
 
@@ -160,7 +161,7 @@ async def _reveal(args: argparse.Namespace) -> int:
         if args.json:
             dump(all_fields(callback))
         else:
-            _print(callback, args, HiddenQuestion(callback, 0))
+            await _print(callback, args, HiddenQuestion(callback, 0))
     return 0
 
 
@@ -174,7 +175,7 @@ async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int, **
         return
     hides = redactor()
     for callback in listed:
-        _print(callback, args, hide_secrets(callback, hides))
+        await _print(callback, args, await aside(hide_secrets, callback, hides))
     remaining = len(found) - len(listed)
     how = "at least " if sum(len(callback.group) for callback in found) >= most else ""
     status = which.get("status", "open")
@@ -188,23 +189,27 @@ def _count_text(count: int, status: str) -> str:
     return f"{count} questions wait" if count != 1 else "1 question waits"
 
 
-def _print(callback: Callback, args: argparse.Namespace, hidden: HiddenQuestion) -> None:
+async def _print(callback: Callback, args: argparse.Namespace, hidden: HiddenQuestion) -> None:
     console = make_console(sys.stdout)
     store, shown = store_option(args), hidden.callback
     note = reveal_note(callback, hidden.hidden, store, program()) if callback.status == "open" else ""
     columns = min(width(), WIDEST) - 2
-    lines = question_rows(shown, now=time.time(), width=columns, in_full=shown is callback, hidden=note)
+    lines = await aside(
+        question_rows, shown, now=time.time(), width=columns, in_full=shown is callback, hidden=note
+    )
     last = answer_commands(shown, store, program()) if callback.status == "open" else [_outcome(shown)]
     command_rows = [
         [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")] for at, text in enumerate(last)
     ]
     console.print()
-    for line in [*lines, *command_rows]:
-        if sys.stdout.isatty():
-            # the terminal breaks a long command, so that it can be copied
-            console.print(rich_text([Piece("┃ ", "yellow"), *line]), soft_wrap=line in command_rows)
-        else:
+    if not sys.stdout.isatty():
+        for line in [*lines, *command_rows]:
             say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
+        return
+    bar = Piece("┃ ", "yellow")
+    await print_rows(console, ([bar, *line] for line in lines))
+    # the terminal breaks a long command, so that it can be copied
+    await print_rows(console, ([bar, *line] for line in command_rows), soft_wrap=True)
 
 
 def _outcome(callback: Callback) -> str:

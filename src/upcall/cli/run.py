@@ -50,6 +50,7 @@ from upcall.observe.hidden_question import hide_secrets, is_approval
 from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, plain, visible
 from upcall.observe.session_json import SessionJson
+from upcall.observe.weight import aside
 from upcall.safety.bounds import DATA, read_bounded_json
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ async def report_waiting(runtime: Runtime, session_id: str, args: argparse.Names
     answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
     tell(f"upcall: session {visible(session_id)} is waiting for {answers}")
     for first, *equal in groups.values():
-        callback = hide_secrets(first, hides).callback
+        callback = (await aside(hide_secrets, first, hides)).callback
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_question_text(callback), 76 - len(others))}{others}")
         tell(f"    {answer_command(callback, store, program())}")

@@ -194,6 +194,7 @@ def _application(
     from upcall.hosts.web.page_files import PageFiles
 
     given: list[str] = args.origin
+    reached_by = places(args.host, given)  # raises if one is not a URL
     paths = [urlsplit(url).path for url in given]
     shows = shown_with(args)
     return WebApplication(
@@ -201,7 +202,7 @@ def _application(
         bearer_token(token, os_user()),
         right=RIGHT,
         people=None if getattr(runtime.store, "foreign", False) else People(runtime.store),
-        places=places(args.host, args.origin),
+        places=reached_by,
         runs=fleet,
         redactor=redactor(),
         labels=shows.labels,

@@ -211,8 +211,7 @@ async def _show(args: argparse.Namespace) -> int:
         view = RichView(make_console(sys.stdout), **options) if sys.stdout.isatty() else None
         view = view or PlainView(sys.stdout, **options)
         async for event in runtime.events(args.id):
-            tell_it = view.recall if event.type == "session_started" else view.feed
-            tell_it(event)
+            await (view.skip(event) if event.type == "session_started" else view.show(event))
         if found["children"]:
             say("\nchildren")
             below = await children_of(runtime, args.id)

@@ -12,6 +12,7 @@ import msgspec
 from upcall.agent import Kit
 from upcall.errors import BadKit
 from upcall.hooks import Hooks, Rule, approval_rule, inherited
+from upcall.safety.bounds import PATH
 from upcall.tools import SchemaTool, Tool, is_own_tool
 
 EDITS = ("edit_file", "run_python", "shell", "write_file")
@@ -73,11 +74,15 @@ def _by_name(rules: Rules) -> Rule:
 def _needs_approval(condition: bool | Mapping[str, Globs], args: Mapping[str, Any], has_path: bool) -> bool:
     if isinstance(condition, bool):
         return condition
-    # a missing argument counts as a match: it can't be checked
-    return all(
-        name not in args or _matches_any(_forms(_text(args[name]), has_path and name == "path"), globs)
-        for name, globs in condition.items()
-    )
+    return all(_matches(args, name, has_path and name == "path", globs) for name, globs in condition.items())
+
+
+def _matches(args: Mapping[str, Any], name: str, is_path: bool, globs: Globs) -> bool:
+    """Return whether an argument matches; one that is missing, or a path that is too long, can't be checked."""
+    if name not in args:
+        return True
+    text = _text(args[name])
+    return (is_path and len(text) > PATH) or _matches_any(_forms(text, is_path), globs)
 
 
 def _matches_any(forms: Sequence[str], globs: Globs) -> bool:

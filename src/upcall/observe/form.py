@@ -15,6 +15,8 @@ _WORDS = {
 }  # fmt: skip
 _YES, _NO = ("y", "yes", "true"), ("n", "no", "false")
 _MOST_REFERENCES = 8
+_MOST_OPTIONS = 50
+"""Options of a schema that are listed."""
 Schema = Mapping[str, Any]
 
 
@@ -78,7 +80,9 @@ def describe_schema(schema: Schema) -> str:
     """Describe the expected value in words."""
     options = schema.get("enum")
     if isinstance(options, list):
-        what = "one of " + ", ".join(value_text(one) for one in cast("list[Any]", options))
+        listed = cast("list[Any]", options)
+        what = "one of " + ", ".join(value_text(one) for one in listed[:_MOST_OPTIONS])
+        what += f" and {len(listed) - _MOST_OPTIONS:,} more" if len(listed) > _MOST_OPTIONS else ""
     else:
         what = " or ".join(_WORDS.get(kind, kind) for kind in json_types(schema)) or "JSON or text"
     low, high = schema.get("minimum"), schema.get("maximum")

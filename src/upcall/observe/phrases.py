@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, cast
 
 import msgspec
@@ -17,15 +18,49 @@ _LONGEST_VALUE = 2000
 
 
 def args_line(args: dict[str, Any], most: int = 160) -> str:
-    """Format arguments as `name=value`, shortened."""
-    shown = (f"{visible(str(name))}={value_line(value)}" for name, value in args.items())
+    """Format arguments as `name=value`, shortened. Only those that have room are formatted."""
+    shown: list[str] = []
+    room = most
+    for name, value in args.items():
+        shown.append(f"{one_line(visible(str(name)[:most]), most)}={value_line(value)}")
+        room -= len(shown[-1]) + 1
+        if room < 0:
+            break
     return one_line(" ".join(shown), most)
 
 
 def value_line(value: Any) -> str:
     """Format a value as JSON, shortened, with invisible characters escaped."""
-    text = msgspec.json.encode(value).decode("utf-8", "replace")
+    text = msgspec.json.encode(beginning(value, _LONGEST_VALUE)).decode("utf-8", "replace")
     return one_line(visible(text[:_LONGEST_VALUE]), 60)
+
+
+def beginning(value: Any, most: int) -> Any:
+    """Return the beginning of a JSON value: at least its first `most` characters, if it has so many."""
+    return _Beginning(most).take(value)
+
+
+class _Beginning:
+    """Copies a value until enough of it is copied."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, value: Any) -> Any:
+        self._left -= 1
+        if isinstance(value, str):
+            kept = value[: max(self._left, 0) + 1]
+            self._left -= len(kept)
+            return kept
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value).items()
+            return {self.take(name): self.take(one) for name, one in takewhile(self._has_room, fields)}
+        if isinstance(value, list | tuple):
+            return [self.take(one) for one in takewhile(self._has_room, cast("list[Any]", value))]
+        return value
+
+    def _has_room(self, _: Any) -> bool:
+        return self._left > 0
 
 
 def plan_list(text: str) -> str:
@@ -84,12 +119,17 @@ def edited_args(value: Any) -> dict[str, Any] | None:
 def call_change(original: Call, final: Call) -> str:
     """Describe the difference between two versions of a call, as old → new."""
     changes = [f"{original.name} → {final.name}"] if original.name != final.name else []
+    room = LONGEST_TEXT
     for name in {**original.args, **final.args}:
+        if name in original.args and name in final.args and original.args[name] == final.args[name]:
+            continue
         before, after = (
             value_line(call.args[name]) if name in call.args else "nothing" for call in (original, final)
         )
         if before != after:
-            changes.append(f"{visible(str(name))} {before} → {after}")
+            changes.append(f"{one_line(visible(str(name)[:room]), room)} {before} → {after}")
+        if sum(map(len, changes)) > room:
+            break
     return one_line(", ".join(changes), LONGEST_TEXT)
 
 

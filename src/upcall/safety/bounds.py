@@ -228,13 +228,41 @@ def _count_brackets(text: str | bytes) -> int:
     return text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
 
 
-def excess_in_text(text: str | bytes, most: int) -> str:
+def excess_in_text(text: str | bytes, most: int, parts: int = PARTS) -> str:
     """Return why a JSON text is too large to be parsed, or "". The text is not parsed for that."""
     if len(text) > most:
         return f"it has {len(text)} bytes"
     if len(text) <= _SHORT:
         return ""
-    return f"it has more than {PARTS} values" if _count_brackets(text) > PARTS else ""
+    return f"it has more than {parts} values" if _has_more_values(text, parts) else ""
+
+
+_CHUNK = 65_536
+
+
+def _has_more_values(text: str | bytes, most: int) -> bool:
+    """Return whether a JSON text holds more values than `most`, without parsing it.
+
+    Each value but the first of a list or an object follows a comma, and each list or object has an opening bracket.
+    What stands in texts does not count.
+    """
+    body = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if _count_marks(body) <= most:
+        return False
+    found, in_text, left = 0, False, b""
+    for at in range(0, len(body), _CHUNK):
+        chunk = left + body[at : at + _CHUNK]
+        left = b"\\" if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else b""  # what it escapes is in the next chunk
+        pieces = chunk[: len(chunk) - len(left)].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        found += _count_marks(b"".join(pieces[1 if in_text else 0 :: 2]))
+        in_text ^= len(pieces) % 2 == 0
+        if found > most:
+            return True
+    return False
+
+
+def _count_marks(body: bytes) -> int:
+    return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
 def read_bounded_json(text: str | bytes, most: int) -> Any:

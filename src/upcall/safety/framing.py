@@ -24,6 +24,8 @@ _WORDS = "(?:question|reason|result)-"
 _MARK = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}]|(?i:{_WORDS})))")
 _MEMORY = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}][{_UNSEEN}]*+)?(?i:memory))")
 
+_FILE = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}][{_UNSEEN}]*+)?(?i:file)\\b)")
+
 
 def framed(mark: str, *texts: str) -> str:
     """Return the texts between `<mark>` and `</mark>`, each on its own lines."""
@@ -40,6 +42,11 @@ def harmless(text: str) -> str:
 def harmless_memory(text: str) -> str:
     r"""Return a file's text with a backslash in whatever could pass for the mark of files; other tags stay."""
     return _escaped(_MEMORY, text)
+
+
+def harmless_file(text: str) -> str:
+    r"""Return the text of a file that a person attached, with a backslash in whatever could pass for its mark."""
+    return _escaped(_FILE, text)
 
 
 def _escaped(mark: re.Pattern[str], text: str) -> str:

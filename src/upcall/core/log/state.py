@@ -268,6 +268,8 @@ class SessionState(msgspec.Struct, eq=False):
         self.conversation.compact(list(event.messages), event.summary)
         turn.prompt_at, turn.response_at = event.marks
         turn.open_model_call = None
+        if turn.response is not None and turn.response.message.calls:
+            turn.response = None  # its calls are settled: the model reads their results next
 
     def _note_write(
         self, event: events.MessageAdded | events.ContextSet | events.CompactionAsked | events.Compacted

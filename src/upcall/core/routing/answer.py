@@ -162,14 +162,27 @@ def _also(callback: Callback, said: Approve) -> dict[str, Any]:
 
 # --- an approval for the session --------------------------------------------------------
 
+COVERED = 100_000
+"""Bytes of JSON of the calls that are listed beside one pattern of an approval."""
+
 
 def covered_calls(callback: Callback, others: Iterable[Callback]) -> dict[str, tuple[CoveredCall, ...]]:
-    """For each pattern of an approval, the calls among `others` that wait for a person and that it covers."""
+    """For each pattern of an approval, the calls among `others` that wait for a person and that it covers.
+
+    Only as many as can be shown beside it: a call that is left out stays open, as nobody saw it.
+    """
     waiting = [one for one in others if one.status == "open" and one.target == "user" and one.id != callback.id]
     covers: dict[str, tuple[CoveredCall, ...]] = {}
     for name in callback.patterns:
-        if found := [one for one in waiting if _matches(callback, one, name)]:
-            covers[name] = tuple([CoveredCall(one.id, one.args or {}) for one in found])
+        room, found = COVERED, list[CoveredCall]()
+        for one in waiting:
+            if _matches(callback, one, name):
+                room -= len(msgspec.json.encode(one.args))
+                if room < 0:
+                    break
+                found.append(CoveredCall(one.id, one.args or {}))
+        if found:
+            covers[name] = tuple(found)
     return covers
 
 

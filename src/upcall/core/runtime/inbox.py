@@ -31,8 +31,8 @@ log = logging.getLogger("upcall")
 MOST_REFUSED = 100
 """Answers in a row that a host may give and that are refused; then the question is left in the inbox."""
 
-_GATHER = 0.25
-"""Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
+_GATHER, _MOST_GATHER = 0.25, 1.0
+"""Seconds that the host waits for another equal question while others of the run tree still run; and in all."""
 
 
 class Inbox:
@@ -107,7 +107,7 @@ class Inbox:
         asked = self._asks.get(key)
         if asked is None:
             asked = self._asks[key] = HostAsk(key)
-            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked, _GATHER if gather else 0.0))
+            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked, gather=gather))
         asked.members.setdefault(callback.id, callback)
         self._ask_of[callback.id] = asked
 
@@ -117,10 +117,9 @@ class Inbox:
             if asked.key[0] == root:
                 asked.gathered.set()
 
-    async def _ask_host(self, asked: HostAsk, wait: float = 0.0) -> None:
-        if wait:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asked.gathered.wait(), wait)
+    async def _ask_host(self, asked: HostAsk, *, gather: bool = False) -> None:
+        if gather:
+            await asked.gather()
         if (answered := self._answered.get(asked.key)) is not None:  # the answer to its equals settles it, too
             asked.again = True
             await asyncio.wait({answered})
@@ -251,6 +250,15 @@ class HostAsk:
         self.key, self.shown, self.again, self.refused = key, "", False, 0
         self.gathered = asyncio.Event()
         self.members: dict[str, Callback] = {}
+
+    async def gather(self) -> None:
+        """Wait for equal questions, as long as they keep coming."""
+        now = asyncio.get_running_loop().time
+        until, before = now() + _MOST_GATHER, 0
+        while not self.gathered.is_set() and len(self.members) > before and now() < until:
+            before = len(self.members)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.gathered.wait(), _GATHER)
 
     def cancel(self) -> None:
         """Stop asking."""

@@ -193,7 +193,7 @@ class Worker:
         try:
             await self._take_ready()
             if self._once and not self.running:
-                return None
+                return 0.0 if self._look.is_set() else None  # a tree that ended during the look was not looked at
             due = await self._store.next_deadline(self._store.now())
         except StoreUnreachable as error:
             if not self._pause:

@@ -142,8 +142,9 @@ class ToolStep(msgspec.Struct, eq=False):
         """The error text for a tool that no longer exists, with the answers that the call was given meanwhile."""
         answers = [
             f"the answer to {one.message!r} was {one.answer.value!r}"
-            for one in self.turn.state.callbacks_of(call.id)
+            for one in self.turn.state.turn.callbacks.values()
             if one.status == "answered" and one.answer is not None
+            if one.origin == call.id or one.origin.startswith(f"{call.id}.")  # asked by a program that it ran
         ]
         told = f" The tool existed when the call began. While the call waited, it received: {'; '.join(answers)}."
         missing = (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from upcall.jsonrpc.errors import INVALID_PARAMS, RpcError
 from upcall.messages import Image, Message, Part, Text
+from upcall.safety.framing import harmless_file
 
-_MOST_BLOCKS = 1000
+_CLOSING = '"<>'
+_MOST_BLOCKS, _MOST_CHARACTERS = 1000, 4_000_000
 
 
 def message_of(blocks: list[dict[str, Any]]) -> Message:
@@ -21,12 +24,14 @@ def message_of(blocks: list[dict[str, Any]]) -> Message:
         if part is None:
             raise RpcError(INVALID_PARAMS, f"prompt[{number}] is not a content block that this agent accepts")
         parts.append(part)
+    if sum(len(part.text) for part in parts if isinstance(part, Text)) > _MOST_CHARACTERS:
+        raise RpcError(INVALID_PARAMS, f"a prompt may have at most {_MOST_CHARACTERS} characters of text")
     joined: list[Part] = []
-    for part in parts:  # one text reads better than many
-        if isinstance(part, Text) and joined and isinstance(joined[-1], Text):
-            joined[-1] = Text(joined[-1].text + part.text)
+    for is_text, group in groupby(parts, lambda part: isinstance(part, Text)):
+        if is_text:  # one text reads better than many
+            joined.append(Text("".join([part.text for part in group if isinstance(part, Text)])))
         else:
-            joined.append(part)
+            joined += group
     message = Message("user", tuple(joined))
     if not message.text.strip() and not any(isinstance(part, Image) for part in joined):
         raise RpcError(INVALID_PARAMS, "the prompt is empty; write what the agent should do")
@@ -40,9 +45,9 @@ def _part(block: dict[str, Any]) -> Part | None:
         case {"type": "image", "data": str(data), "mimeType": str(kind)}:
             return Image(data, kind)
         case {"type": "resource_link", "uri": str(uri)}:
-            return Text(f"[{block.get('name') or 'file'}]({_place(uri)})")
+            return Text(f"[{_on_a_line(str(block.get('name') or 'file'))}]({_place(uri)})")
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
-            return Text(f'\n<file path="{_place(uri)}">\n{text}\n</file>\n')
+            return Text(f'\n<file path="{_place(uri)}">\n{harmless_file(text)}\n</file>\n')
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)}}:
             kind = str(cast("dict[str, Any]", block["resource"]).get("mimeType"))
             return (
@@ -55,12 +60,17 @@ def _part(block: dict[str, Any]) -> Part | None:
 
 
 def _place(uri: str) -> str:
-    """Return the path of a file's address, and any other address as it is."""
+    """Return the path of a file's address, and any other address as it is, on one line and without marks."""
     try:
         found = urlsplit(uri)
     except ValueError:
-        return uri
-    return unquote(found.path) if found.scheme == "file" else uri
+        return _on_a_line(uri)
+    return _on_a_line(unquote(found.path) if found.scheme == "file" else uri)
+
+
+def _on_a_line(name: str) -> str:
+    """Return a name in which nothing closes what it stands in: a repository may call its files anything."""
+    return "".join([one if one.isprintable() and one not in _CLOSING else "_" for one in name])
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from upcall.errors import SetupError
 from upcall.hosts.http.people import People, bearer
 from upcall.hosts.http.senders import OwnCommand, Senders
+from upcall.observe.plain import is_visible, visible
 from upcall.tokens import RIGHT, Role, allows, too_weak
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -29,6 +30,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("0.0.0.0", "::")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@,\[\]\\]+)(?::[0-9]{0,5})?")
 _PORTS = {"http": ":80", "https": ":443"}
+_EXAMPLE = "give a URL such as https://agents.example.org"
 
 
 class Principal(NamedTuple):
@@ -91,9 +93,10 @@ def origin_of(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise SetupError(f"--origin {url}: {error}") from None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise SetupError(f"--origin {url}: give a URL such as https://agents.example.org")
+        raise SetupError(f"--origin {visible(url)}: {error}; {_EXAMPLE}") from None
+    odd = parts.username or parts.query or parts.fragment or " " in url or not is_visible(url)
+    if parts.scheme not in _PORTS or not parts.hostname or odd:
+        raise SetupError(f"--origin {visible(url)}: {_EXAMPLE}")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f":{port}" if port is not None else ""
     return f"{parts.scheme}://{name}{'' if shown == _PORTS[parts.scheme] else shown}"

@@ -13,9 +13,13 @@ from upcall.observe import form
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import escaped, one_line, shell_word
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 
 _LONGEST_DESCRIPTION = 1000
 """The longest field description or error to show, in characters."""
+
+_LONGEST_LINE = 20_000
+"""The longest arguments to edit in an input line, in bytes of JSON."""
 
 _MOST_DIGITS = 9
 """The most digits of a choice's number."""
@@ -65,7 +69,8 @@ async def _ask_value(callback: Callback, prompter: Prompter, redactor: Redactor)
     if callback.choices:
         return await _ask_choice(callback.choices, prompter)
     if callback.schema is not None:
-        return await _ask_typed(callback.schema, redactor.copy(callback).schema or {}, prompter)
+        shown = await aside(redactor.copy, callback)
+        return await _ask_typed(callback.schema, shown.schema or {}, prompter)
     while True:
         text = (await _read_answer_line(prompter, "your answer")).strip()
         if text:
@@ -181,10 +186,14 @@ async def _ask_field(
             return False, None
         try:
             if text:
-                return True, form.parse(text, field.schema, root)
+                return True, await aside(_parse_field, field.schema, text, root)
             _show_error(prompter, "a value is required")
         except form.InvalidInput as wrong:
             _show_error(prompter, str(wrong))
+
+
+def _parse_field(schema: Mapping[str, Any], text: str, root: Mapping[str, Any]) -> Any:
+    return form.parse(text, schema, root)
 
 
 # --- approvals --------------------------------------------------------------------------
@@ -217,13 +226,16 @@ async def _ask_approval(callback: Callback, prompter: Prompter, redactor: Redact
 
 async def _edit_args(callback: Callback, prompter: Prompter, redactor: Redactor) -> dict[str, Any] | None:
     """Let the person edit the arguments; None if they are unchanged. What is hidden in them stays as it is."""
-    body = msgspec.json.encode(redactor.show(callback.args))
+    body = msgspec.json.encode(await aside(redactor.show, callback.args))
     text = await prompter.open_editor(escaped(msgspec.json.format(body, indent=2).decode()) + "\n")
+    if text is None and len(body) > _LONGEST_LINE:
+        _show_error(prompter, f"they are too long to edit here ({len(body):,} bytes); an editor is set by $EDITOR")
+        return None
     if text is None:
         text = await prompter.read_line("arguments", escaped(body.decode()))
     while True:
         try:
-            value = _edited(text, callback, redactor)
+            value = await aside(_edited, callback, text, redactor)
         except ValueError as wrong:
             _show_error(prompter, redactor.text(str(wrong)))
             text = await prompter.read_line("arguments", " ".join(text.split()))
@@ -234,7 +246,7 @@ async def _edit_args(callback: Callback, prompter: Prompter, redactor: Redactor)
         return cast("dict[str, Any]", value)
 
 
-def _edited(text: str, callback: Callback, redactor: Redactor) -> Any:
+def _edited(callback: Callback, text: str, redactor: Redactor) -> Any:
     """Parse edited arguments, with the real values in place of masks. ValueError says what is wrong with them."""
     value = redactor.restore(form.parse(text, {"type": "object"}), callback.args)
     if callback.schema is not None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,12 +17,13 @@ from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Rej
 from upcall.hosts.terminal.console import make_console, prompts_on_screen
 from upcall.hosts.terminal.dialogue import Later, ask_person
 from upcall.hosts.terminal.keys import drop_early_keys, keep_keys
-from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
+from upcall.hosts.terminal.layout import WIDEST, Piece, print_rows, rich_text
 from upcall.hosts.terminal.question import answer_command, question_rows, reveal_note, value_text
 from upcall.hosts.terminal.views import View
 from upcall.observe.hidden_question import hide_secrets, is_approval, shown_answer
 from upcall.observe.plain import one_line, plain, shortened, visible
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 from upcall.safety.small_files import read_small
 
 if TYPE_CHECKING:
@@ -58,11 +60,10 @@ class TerminalPrompter:
         """Show one row."""
         self._console.print(rich_text(row))
 
-    def show_question(self, lines: Sequence[Sequence[Piece]]) -> None:
+    async def show_question(self, lines: Sequence[Sequence[Piece]]) -> None:
         """Show a whole question, with space above it."""
         self._console.print()
-        for line in lines:
-            self.show_row([Piece("┃ ", "yellow"), *line])
+        await print_rows(self._console, ([Piece("┃ ", "yellow"), *line] for line in lines))
 
     async def ask(self, callback: Callback, waiting: int = 0) -> Any:
         """Ask a question and return its answer; `waiting` is the number of questions behind it.
@@ -70,9 +71,11 @@ class TerminalPrompter:
         Raises Later if the question is left for later. An approval ignores keys that were pressed before it was on
         the screen, or within half a second after. Only Ctrl-C counts, which leaves the question.
         """
-        shown, hidden = hide_secrets(callback, self._redactor)
+        await asyncio.to_thread(import_module, "prompt_toolkit")  # it takes long the first time
+        shown, hidden = await aside(hide_secrets, callback, self._redactor)
         note = reveal_note(callback, hidden, self._store, self._program)
-        self.show_question(question_rows(shown, now=time.time(), width=self.width, waiting=waiting, hidden=note))
+        rows = await aside(question_rows, shown, now=time.time(), width=self.width, waiting=waiting, hidden=note)
+        await self.show_question(rows)
         with keep_keys():
             approves = is_approval(callback) or callback.intent == "approval"
             if approves and await drop_early_keys():
@@ -81,9 +84,10 @@ class TerminalPrompter:
                 self.show_row([Piece("/decline WHY declines it, Ctrl-C leaves it for later", "dim")])
             return await ask_person(callback, self, self._redactor)
 
-    def command_for(self, callback: Callback) -> str:
+    async def command_for(self, callback: Callback) -> str:
         """Return the command that answers a question later."""
-        return answer_command(hide_secrets(callback, self._redactor).callback, self._store, self._program)
+        shown = (await aside(hide_secrets, callback, self._redactor)).callback
+        return answer_command(shown, self._store, self._program)
 
     def describe(self, answer: Any) -> str:
         """Describe an answer in a few words, without its secrets."""
@@ -254,9 +258,8 @@ class TerminalHost:
         try:
             return await self._prompter.ask(callback, len(self._queue) - 1)
         except Later:
-            self._prompter.show_row(
-                [Piece("left for later: ", "yellow"), Piece(self._prompter.command_for(callback))]
-            )
+            command = await self._prompter.command_for(callback)
+            self._prompter.show_row([Piece("left for later: ", "yellow"), Piece(command)])
             return None
 
 

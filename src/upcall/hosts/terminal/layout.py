@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,11 +11,13 @@ from upcall.observe.plain import one_line
 from upcall.observe.story import Line, Story
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 
 WIDEST = 100
 """The most columns to use: longer lines are hard to read."""
+_ROWS_AT_ONCE = 20
 _MARKS = {
     "ok": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -85,6 +88,14 @@ def rich_text(row: Iterable[Piece]) -> Text:
     from rich.text import Text
 
     return Text.assemble(*((piece.text, piece.style) for piece in row), no_wrap=True, overflow="ellipsis")
+
+
+async def print_rows(console: Console, rows: Iterable[Iterable[Piece]], *, soft_wrap: bool = False) -> None:
+    """Print rows, a few of them at a time."""
+    for number, row in enumerate(rows, 1):
+        console.print(rich_text(row), soft_wrap=soft_wrap)
+        if number % _ROWS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def is_shown(line: Line, prompts: bool) -> bool:

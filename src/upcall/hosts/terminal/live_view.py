@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from collections.abc import AsyncGenerator, Generator, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.contracts import Delta
 from upcall.events import AnyEvent
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.layout import Piece, is_shown, line_pieces, rich_text
-from upcall.hosts.terminal.markdown_text import RenderedRows, markdown, stable_length
-from upcall.hosts.terminal.views import Drawing, PlainView, RichView, View
+from upcall.hosts.terminal.markdown_text import PrintedRows, Rows, plain_rows, render_rows
+from upcall.hosts.terminal.queued_view import TICK, QueuedView
+from upcall.hosts.terminal.text_steps import LONGEST_STEP, TextSteps
+from upcall.hosts.terminal.views import Drawing, LineView, PlainView, RichView, View
 from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact_stream import RedactedStream
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-TICK = 0.08
+_LONGEST_DRAWN = 4_000
+"""Characters of the text being written that are drawn as Markdown, again and again while it grows."""
+
 _KEPT_OUTPUT = 4_000
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -37,11 +41,15 @@ async def open_view(
     """Open the right view: a live one at a terminal; None if there is no stream."""
     if out is None:
         yield None
-    elif can_redraw(out):
-        async with TerminalView(make_console(out), drawing, **options) as view:
-            yield view
+        return
+    if can_redraw(out):
+        console = make_console(out)
+        drawing = drawing or BottomDrawing(console)
+        shown: LineView = TerminalView(console, drawing, **options)
     else:
-        yield PlainView(out, drawing, **options)
+        shown = PlainView(out, **options)
+    async with QueuedView(shown, drawing) as view:
+        yield view
 
 
 def can_redraw(out: TextIO) -> bool:
@@ -52,133 +60,108 @@ def can_redraw(out: TextIO) -> bool:
 class TerminalView(RichView):
     """A view of a live run: finished lines above, text being written and running calls below.
 
-    Use it with `async with`. Text is printed block by block, so that a long reply scrolls as usual.
+    Text is printed block by block, so that a long reply scrolls as usual.
     """
 
-    def __init__(self, console: Console, drawing: Drawing | None = None, **options: Any) -> None:
+    def __init__(self, console: Console, drawing: Drawing, **options: Any) -> None:
         super().__init__(console, **options)
+        self._drawing = drawing
         self._root = ""
-        self._written_text: list[str] = []
-        self._printed_text = ""
+        self._steps = TextSteps()
+        self._printed_text: list[str] = []
+        self._has_text = False
         self._thinking = False
         self._text_stream = self._story.redactor.stream(numbered=False)
         self._call_output: dict[tuple[str, str], _Output] = {}
         self._call_started: dict[tuple[str, str], float] = {}
-        self._drawing = drawing or BottomDrawing(console)
-        self._paused_items: list[AnyEvent | Delta] | None = None
-        self._ticker: asyncio.Task[None] | None = None
+        self._drawn_tail: tuple[tuple[str, int, int], Rows] | None = None
 
-    async def __aenter__(self) -> Self:
-        """Start to draw."""
-        self.resume()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Stop drawing; printed lines stay."""
-        self._stop_drawing()
-        self._drawing.end()
-        for item in self._paused_items or ():
-            self._show(item)
-
-    async def pause(self) -> None:
-        """Leave the screen to somebody else; events are shown after `resume`."""
-        self._stop_drawing()
-        await self._drawing.release()
-
-    def _stop_drawing(self) -> None:
-        if self._paused_items is None:
-            self._paused_items = []
-        if self._ticker is not None:
-            self._ticker.cancel()
-
-    def resume(self) -> None:
-        """Take the screen again."""
-        self._drawing.begin()
-        self._ticker = asyncio.ensure_future(self._tick())
-        waiting_items, self._paused_items = self._paused_items or [], None
-        for item in waiting_items:
-            self._show(item)
-
-    def feed(self, item: AnyEvent | Delta) -> None:
+    async def show(self, item: AnyEvent | Delta) -> None:
         """Show an event or a delta."""
-        if self._paused_items is not None:
-            self._paused_items.append(item)
-        else:
-            self._show(item)
-
-    def _show(self, item: AnyEvent | Delta) -> None:
         if isinstance(item, Delta):
-            self._take_delta(item)
+            await self._take_delta(item)
             return
         self._root = self._root or item.session
-        for line in self._story.feed(item):
+        for line in await self._lines(item):
             if line.kind == "text" and not line.depth:
-                self._finish_text(line)
+                await self._finish_text(line)
             elif is_shown(line, self._prompts):
-                self.show(line)
+                await self._print(line)
 
-    def _take_delta(self, delta: Delta) -> None:
+    async def _take_delta(self, delta: Delta) -> None:
         self._root = self._root or delta.session
         if delta.kind == "output":
             key = (delta.session, delta.call_id)
             if key not in self._call_output:
                 self._call_output[key] = _Output(self._story.redactor.stream(numbered=False))
-            self._call_output[key].feed(delta.text)
+            for part in _parts(delta.text):
+                self._call_output[key].feed(part)
+                await asyncio.sleep(0)
         elif delta.session != self._root:
             return
         elif delta.kind == "text":
-            self._written_text.append(self._text_stream.feed(delta.text))
             self._thinking = False
+            for part in _parts(delta.text):
+                self._take_text(plain(self._text_stream.feed(part)))
+                await asyncio.sleep(0)
         elif delta.kind == "thinking":
             self._thinking = True
         elif delta.kind == "drop":
             self._forget_text()
 
+    def _take_text(self, text: str) -> None:
+        if not self._has_text:
+            text = text.lstrip()
+            self._has_text = bool(text)
+            if text:
+                self._printed_text.clear()  # of a response that was dropped
+        self._steps.feed(text)
+
     def _forget_text(self) -> None:
-        self._written_text.clear()
+        self._steps, self._has_text = TextSteps(), False
         self._text_stream = self._story.redactor.stream(numbered=False)
 
-    def _finish_text(self, line: Line) -> None:
+    async def _finish_text(self, line: Line) -> None:
         """Print the rest of a text whose blocks were printed as they came; print a changed text in full."""
-        rest = (
-            line.text.removeprefix(self._printed_text).strip("\n")
-            if line.text.startswith(self._printed_text)
-            else line.text
-        )
+        printed, steps = "".join(self._printed_text), self._steps
+        if line.text.startswith(printed):
+            steps.end_with(line.text[len(printed) :])
+        elif line.text == printed.rstrip():
+            steps.end_with("")
+        else:
+            steps = TextSteps()
+            steps.feed(line.text)
         self._forget_text()
-        self._printed_text, self._thinking = "", False
-        if rest.strip():
-            self.show(line.replace(text=rest))
+        self._printed_text, self._thinking = [], False
+        await self._print_steps(line, steps)
 
     # --- the moving part ------------------------------------------------------------------
 
-    async def _tick(self) -> None:
-        while True:
-            self._print_finished_blocks()
-            self._drawing.draw(self._picture())
-            await asyncio.sleep(TICK)
+    async def tick(self) -> None:
+        """Print the blocks that are finished, and draw the rest."""
+        await self._print_finished_blocks()
+        self._drawing.draw(await self._picture())
 
-    def _print_finished_blocks(self) -> None:
+    async def _print_finished_blocks(self) -> None:
         """Print the blocks that later text can't change, unless a call has to be printed first."""
-        if not self._written_text or self._story.has_open_calls(self._root):
+        if not self._has_text or self._story.has_open_calls(self._root):
             return
-        text = plain("".join(self._written_text)).lstrip()
-        if not text.startswith(self._printed_text):
-            self._printed_text = ""
-        end = stable_length(text)
-        if end > len(self._printed_text):
-            self.show(Line("text", text[len(self._printed_text) : end].strip("\n"), self._root))
-            self._printed_text = text[:end]
+        while (step := self._steps.take()) is not None:
+            self._printed_text.append(step.given)
+            await self._print_step(Line("text", "", self._root), step)
 
-    def _picture(self) -> RenderableType:
+    async def _picture(self) -> RenderableType:
         from rich.console import Group
 
+        most = max(self._console.height - 8, 5)
         rows: list[RenderableType] = []
-        text = plain("".join(self._written_text)).lstrip()
-        if tail := text.removeprefix(self._printed_text).strip("\n"):
-            rows += ["", RenderedRows(markdown(tail), self._width, most=max(self._console.height - 8, 5))]
+        if tail := self._steps.tail(LONGEST_STEP).strip("\n"):
+            rows += ["", PrintedRows(await self._tail_rows(tail, most))]
         calls = sorted(self._story.open.values(), key=lambda one: f"{one.session}~{one.call.id}".split("~"))
-        running: list[RenderableType] = [row for one in calls if (row := self._running_row(one))]
+        shown = [one for one in calls if self._is_running(one)]
+        running: list[RenderableType] = [self._running_row(one) for one in shown[:most]]
+        if len(shown) > most:
+            running.append(rich_text([Piece(f"… and {len(shown) - most} more calls are running", "dim")]))
         if not running and not rows and not self._story.has_open_calls(self._root):
             what = "thinking" if self._thinking else "waiting for the model"
             rows += ["", rich_text([Piece(f"{self._spin()} {what}", "dim")])]
@@ -186,14 +169,28 @@ class TerminalView(RichView):
             running = ["", *running]
         return Group(*rows, *running)
 
-    def _running_row(self, one: ShownCall) -> Text | None:
+    async def _tail_rows(self, tail: str, most: int) -> Rows:
+        """Return the last rows of the text that is being written, as Markdown if it is short."""
+        drawn = (tail, self._width, most)
+        if self._drawn_tail is None or self._drawn_tail[0] != drawn:
+            if self._steps.is_plain or len(tail) > _LONGEST_DRAWN:
+                rows = plain_rows(tail, self._width, most)
+            else:
+                rows = await asyncio.to_thread(render_rows, self._console, tail, self._width, most=most)
+            self._drawn_tail = (drawn, rows)
+        return self._drawn_tail[1]
+
+    def _is_running(self, one: ShownCall) -> bool:
         if one.started is None or one.ended is not None or self._story.is_side_turn(one.session):
-            return None
+            return False
+        self._call_started.setdefault((one.session, one.call.id), time.monotonic())
+        return True
+
+    def _running_row(self, one: ShownCall) -> Text:
         key = (one.session, one.call.id)
-        started = self._call_started.setdefault(key, time.monotonic())
         output = self._call_output[key].line if key in self._call_output else ""
         text = f"{args_line(one.call.args)}{'  ' + output if output else ''}"
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - self._call_started[key]
         line = Line(
             "tool",
             text,
@@ -208,6 +205,11 @@ class TerminalView(RichView):
 
     def _spin(self) -> str:
         return _SPINNER[int(time.monotonic() / TICK) % len(_SPINNER)]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Cut a piece of a stream into parts of a bounded length."""
+    return (text[at : at + LONGEST_STEP] for at in range(0, len(text), LONGEST_STEP))
 
 
 class _Output:

@@ -1,4 +1,4 @@
-"""Markdown at a terminal: rendered with Rich, and printed block by block while it is written."""
+"""Markdown at a terminal: rendered with Rich, in parts that a thread renders."""
 
 from __future__ import annotations
 
@@ -38,40 +38,69 @@ def _markdown_class() -> Any:
     return Markdown
 
 
-def stable_length(text: str) -> int:
-    """Return how much Markdown later text can't change: up to the last blank line outside a code fence."""
-    end, at, fence = 0, 0, ""
-    for row in text.splitlines(keepends=True):
-        at += len(row)
-        bare = row.strip()
-        if fence:
-            fence = "" if bare.startswith(fence) and not bare.strip(fence[0]) else fence
-        elif bare.startswith(("```", "~~~")):
-            fence = bare[0] * (len(bare) - len(bare.lstrip(bare[0])))
-        elif not bare and row.endswith("\n"):
-            end = at
-    return end
+Rows = list[list["Segment"]]
 
 
-class RenderedRows:
-    """Rendered rows without blank rows around them; with `most`, only the last ones."""
+class PrintedRows:
+    """Rows to print as they are."""
 
-    def __init__(self, body: RenderableType, width: int, *, bar: str = "", most: int = 0) -> None:
-        self._body, self._width, self._bar, self._most = body, width, bar, most
+    def __init__(self, rows: Sequence[Sequence[Segment]]) -> None:
+        self._rows = rows
 
     def __rich_console__(self, console: Console, options: Any) -> Iterable[Any]:
         from rich.segment import Segment
-        from rich.style import Style
 
-        bar = Segment(self._bar, Style(dim=True))
-        narrow = options.update(width=max(self._width - len(self._bar), 20), height=None)
-        rows = console.render_lines(self._body, narrow, pad=False)
-        while rows and _is_blank(rows[0]):
-            rows = rows[1:]
-        while rows and _is_blank(rows[-1]):
-            rows = rows[:-1]
-        for row in rows[-self._most :]:
-            yield from [bar, *_trim(row), Segment.line()]
+        for row in self._rows:
+            yield from [*row, Segment.line()]
+
+
+class PrintedText:
+    """Text to print as it is. The terminal breaks its rows; a text with a bar before each row is broken here."""
+
+    def __init__(self, text: str, width: int, *, bar: str = "") -> None:
+        self._text = _with_bar(text, width, bar) if bar else text
+
+    def __rich_console__(self, console: Console, options: Any) -> Iterable[Any]:
+        from rich.segment import Segment
+
+        yield Segment(f"{self._text}\n")
+
+
+def _with_bar(text: str, width: int, bar: str) -> str:
+    return "\n".join(f"{bar}{row}".rstrip() for row in _broken(text, max(width - len(bar), 20)))
+
+
+def plain_rows(text: str, width: int, most: int) -> Rows:
+    """Return the last rows of a text, as it is."""
+    from rich.segment import Segment
+
+    return [[Segment(row)] for row in _broken(text, width)[-most:]]
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """Break a text into rows of at most `room` columns."""
+    rows: list[str] = []
+    for row in text.expandtabs(4).split("\n"):
+        columns = room if row.isascii() else room // 2  # a letter may be two columns wide
+        rows += [row[at : at + columns] for at in range(0, max(len(row), 1), columns)]
+    return rows
+
+
+def render_rows(console: Console, text: str, width: int, *, bar: str = "", most: int = 0) -> Rows:
+    """Render Markdown as rows without blank rows around them; with `most`, only the last ones.
+
+    It takes long for some texts: call it in a thread, with a text of a bounded length.
+    """
+    from rich.segment import Segment
+    from rich.style import Style
+
+    narrow = console.options.update(width=max(width - len(bar), 20), height=None)
+    rows = console.render_lines(markdown(text), narrow, pad=False)
+    while rows and _is_blank(rows[0]):
+        rows = rows[1:]
+    while rows and _is_blank(rows[-1]):
+        rows = rows[:-1]
+    return [[Segment(bar, Style(dim=True)), *_trim(row)] for row in rows[-most:]]
 
 
 def _trim(row: Sequence[Segment]) -> list[Segment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 import msgspec
@@ -13,17 +14,28 @@ from upcall.callbacks import Callback, Step
 from upcall.hosts.terminal.layout import Piece
 from upcall.observe.hidden_question import hidden_note, is_approval
 from upcall.observe.path_entries import path_entries
-from upcall.observe.phrases import duration
-from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_word, visible
+from upcall.observe.phrases import beginning, duration
+from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_word, shortened, visible
 
 PRIORITY_STYLES = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _MOST_ROWS = 20
 _LABEL_WIDTH = 8
-_QUOTE = "│ "
+QUOTE = "│ "
 """Before each row that an agent wrote, so that none of them passes for a fact of the runtime."""
 
 _WRAP_SIZE = 20_000
 """Characters to wrap at once: wrapping a word without spaces takes quadratic time."""
+
+LONGEST_SHOWN = 100_000
+"""Characters that are shown of a message, and of all arguments, choices or facts of the asker together."""
+
+_MOST_SHOWN = 200
+"""Arguments, choices or facts of the asker that are shown."""
+
+_LONGEST_FACT = 20_000
+"""Characters of a fact that are formatted; of most facts, 20 rows are shown."""
+
+_HOW_TO_SEE_ALL = "`upcall inbox --json` shows everything"
 
 _LONGEST_EDIT = 100
 """The longest arguments to offer for editing in a command, in characters."""
@@ -52,14 +64,14 @@ def question_rows(
     hidden: a note about values that are not shown
     """
     most = 1_000_000 if in_full else _MOST_ROWS
-    asked = wrap(callback.reworded or callback.message, width - len(_QUOTE), most)
-    message = [[Piece(_QUOTE, "dim"), Piece(row, "bold")] for row in asked]
+    asked = wrap(callback.reworded or callback.message, width - len(QUOTE), most)
+    message = [[Piece(QUOTE, "dim"), Piece(row, "bold")] for row in asked]
     body = _call(callback, width, most) if is_approval(callback) else message
     lines = [*_head(callback, now, width, waiting), [], *body]
     if is_approval(callback) and callback.reworded:
         lines += message
     lines += [[Piece(f"  {row}", "yellow")] for row in wrap(hidden, width - 2)] if hidden else []
-    lines += [row for at, choice in enumerate(callback.choices, 1) for row in _choice(at, choice, width, most)]
+    lines += _choices(callback.choices, width, most)
     facts = [row for name, text in _facts(callback) for row in _fact(name, text, width, most)]
     if callback.problem:
         problem_rows = wrap(f"invalid answer: {callback.problem}", width)
@@ -88,6 +100,32 @@ def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list
     return rows
 
 
+class _Room:
+    """Counts how many things may still be shown, and how many characters."""
+
+    def __init__(self) -> None:
+        self._things, self._left = _MOST_SHOWN, LONGEST_SHOWN
+
+    def take(self, thing: Any) -> bool:
+        """Return whether there is room for one thing, and count it."""
+        if self._things <= 0 or self._left <= 0:
+            return False
+        self._things -= 1
+        self._left -= len(thing) if isinstance(thing, str) else len(msgspec.json.encode(thing))
+        return True
+
+
+def _left_out(count: int, what: str) -> list[list[Piece]]:
+    """Say how many things are not shown."""
+    return [[Piece(f"  … and {count:,} more {what}; {_HOW_TO_SEE_ALL}", "bold yellow")]] if count else []
+
+
+def _choices(choices: Sequence[str], width: int, most: int) -> list[list[Piece]]:
+    shown = list(takewhile(_Room().take, choices))
+    rows = [row for at, choice in enumerate(shown, 1) for row in _choice(at, choice, width, most)]
+    return [*rows, *_left_out(len(choices) - len(shown), "choices, with the numbers that follow")]
+
+
 def _choice(number: int, choice: str, width: int, most: int) -> list[list[Piece]]:
     first, *more = wrap(visible(choice, lines=True), width - 6, most) or [""]
     label = f"  {number}  "
@@ -101,11 +139,14 @@ def _duration(seconds: float) -> str:
 def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
     """Format each argument as exact JSON: the approver has to see what will run."""
     lines: list[list[Piece]] = []
-    for name, value in (callback.args or {}).items():
-        label = visible(str(name))
+    args = callback.args or {}
+    shown = list(takewhile(_Room().take, args.items()))
+    for name, value in shown:
+        label = visible(str(name)[:_LONGEST_FACT])
         first, *more = json_rows(value, width - len(label) - 6, most)
         lines.append([Piece(f"  {label} ", "cyan"), Piece("= ", "dim"), Piece(first)])
         lines += [[Piece(f"    {row}")] for row in more]
+    lines += _left_out(len(args) - len(shown), "arguments")
     return lines or [[Piece("  without arguments", "dim")]]
 
 
@@ -125,7 +166,7 @@ def _facts(callback: Callback) -> list[tuple[str, str]]:
     for name, made in callback.patterns.items():
         facts.append(("pattern", visible(f"{name}: {made}")))
         covered = callback.covers.get(name, ())
-        facts += [("covers", visible(f"{one.id} {' '.join(json_rows(one.args, 10_000))}")) for one in covered]
+        facts += [("covers", visible(f"{one.id} {_json_text(one.args)}")) for one in covered]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
@@ -137,8 +178,16 @@ def _asker_facts(callback: Callback) -> list[tuple[str, str]]:
     facts = ("task", "tool", "arguments")
     # logs of older versions
     context = callback.given or {k: v for k, v in callback.context.items() if k not in facts}
-    texts = [(name, v if isinstance(v, str) else " ".join(json_rows(v, 10_000))) for name, v in context.items()]
-    return [("context", f"{one_line(name, 40)}: {text}") for name, text in texts]
+    shown = list(takewhile(_Room().take, context.items()))
+    texts = [(name, v if isinstance(v, str) else _json_text(v)) for name, v in shown]
+    left = len(context) - len(shown)
+    more = [("context", f"… and {left:,} more; {_HOW_TO_SEE_ALL}")] if left else []
+    return [*(("context", f"{one_line(name, 40)}: {text}") for name, text in texts), *more]
+
+
+def _json_text(value: Any) -> str:
+    """Format JSON for a fact."""
+    return " ".join(json_rows(value, 10_000, longest=_LONGEST_FACT))
 
 
 def tag_line(tags: Mapping[str, str]) -> str:
@@ -161,14 +210,18 @@ def _calling_tool(tool: str, arguments: Any) -> list[tuple[str, str]]:
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
     name = visible(tool)
-    inside = f"{name} {' '.join(json_rows(rest, 10_000))}" if rest else name
-    shown = (f"{visible(name)}:\n{visible(text, lines=True)}" for name, text in texts.items())
+    inside = f"{name} {_json_text(rest)}" if rest else name
+    parts = takewhile(_Room().take, texts.items())
+    shown = (
+        f"{visible(name[:_LONGEST_FACT])}:\n{visible(text[:_LONGEST_FACT], lines=True)}" for name, text in parts
+    )
     return [("in", "\n".join([inside, *shown]))]
 
 
 def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
     label = one_line(name, 20)
     most = 1_000_000 if name == _ORIGINAL else min(most, _MOST_ROWS)
+    text = text if name == _ORIGINAL else shortened(text, _LONGEST_FACT)
     first, *more = wrap(text, width - max(_LABEL_WIDTH, len(label)) - 2, most) or [""]
     lines = [[Piece(f"{label:<{_LABEL_WIDTH}}  ", "dim"), Piece(first)]]
     return lines + [[Piece(" " * (max(_LABEL_WIDTH, len(label)) + 2)), Piece(row)] for row in more]
@@ -189,23 +242,31 @@ def route_steps(path: Sequence[Step]) -> list[str]:
 
 
 def wrap(text: str, width: int, most: int = 1_000_000) -> list[str]:
-    """Wrap a text into rows, keeping its line breaks."""
+    """Wrap a text into rows, keeping its line breaks; a last row says what is left out of a very long one."""
     made: list[str] = []
-    for row in plain(text).expandtabs(4).strip().splitlines():
+    for row in plain(text[:LONGEST_SHOWN]).expandtabs(4).strip().splitlines():
         for at in range(0, max(len(row), 1), _WRAP_SIZE):
             made += textwrap.wrap(row[at : at + _WRAP_SIZE], max(width, 20), break_on_hyphens=False) or [""]
-    return _limit_rows(made, most)
+    return [*_limit_rows(made, most), *_cut_off(len(text) - LONGEST_SHOWN)]
 
 
-def json_rows(value: Any, width: int, most: int = 1_000_000) -> list[str]:
-    """Format JSON as rows, with invisible characters escaped."""
+def json_rows(value: Any, width: int, most: int = 1_000_000, longest: int = LONGEST_SHOWN) -> list[str]:
+    """Format JSON as rows, with invisible characters escaped; a last row says what is left out after `longest`."""
     body = msgspec.json.encode(value)
     text = body.decode("utf-8", "replace")
-    if len(text) > width and isinstance(value, dict | list):
+    left_out = len(text) - longest
+    if left_out > 0:
+        text = text[:longest]
+    elif len(text) > width and isinstance(value, dict | list):
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
     text = visible(text, lines=True)
     room = max(width, 20)
-    return _limit_rows([part for row in text.split("\n") for part in _cut(row, room)], most)
+    rows = _limit_rows([part for row in text.split("\n") for part in _cut(row, room)], most)
+    return [*rows, *_cut_off(left_out)]
+
+
+def _cut_off(count: int) -> list[str]:
+    return [f"… and {count:,} more characters; {_HOW_TO_SEE_ALL}"] if count > 0 else []
 
 
 def _cut(row: str, room: int) -> Iterator[str]:
@@ -294,4 +355,4 @@ def value_text(value: Any) -> str:
     """Format an answer, shortened."""
     if isinstance(value, str):
         return one_line(visible(value[:_WRAP_SIZE], lines=True), 60)
-    return one_line(" ".join(json_rows(value, 200)), 60)
+    return one_line(" ".join(json_rows(beginning(value, _LONGEST_FACT), 200)), 60)

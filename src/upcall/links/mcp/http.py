@@ -12,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from upcall.links.mcp.config import ServerConfig
 from upcall.links.mcp.stdio import MESSAGE
+from upcall.safety.bounds import excess_in_text
 
 _CONNECT, _SILENCE = 10.0, 300.0
 """Seconds for connecting and sending, and seconds without a byte of an answer."""
@@ -21,18 +22,20 @@ _SMALL = 10_000
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of at most MESSAGE bytes."""
+    """A body of at most MESSAGE bytes, and of a bounded number of values if it is JSON."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        body = bytearray()
         async for chunk in self._body:
-            size += len(chunk)
-            if size > MESSAGE:
+            body += chunk
+            if len(body) > MESSAGE:
                 raise httpx2.StreamError(f"the server's answer has more than {MESSAGE} bytes")
-            yield chunk
+        if problem := excess_in_text(bytes(body), MESSAGE):
+            raise httpx2.StreamError(f"the server's answer is too large: {problem}")
+        yield bytes(body)
 
     async def aclose(self) -> None:
         """Close the body."""

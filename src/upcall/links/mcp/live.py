@@ -18,12 +18,15 @@ import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed, SessionForgotten
+from upcall.links.mcp.stdio import MESSAGE
 from upcall.mcp_wire.eras import CONNECTION_CLOSED, HEADER_MISMATCH, MODERN_VERSION, Era
 from upcall.mcp_wire.names import clean
+from upcall.safety.bounds import excess
 
 R = TypeVar("R")
 Json = dict[str, Any]
@@ -36,6 +39,9 @@ PROBE = 1.0
 
 PAGES, LISTED = 50, 2000
 """Pages of one list, and items of all of them."""
+
+_ITEMS = 5000
+"""Items of one list of an answer: the library tries every type on each, and keeps each mistake."""
 
 _BURST, _PAUSE = 100, 0.02
 """Messages that are handed on without a pause, and the pause: 5,000 messages a second at most."""
@@ -77,7 +83,7 @@ class Incoming:
             raise
         if isinstance(message, ServerFailed):
             self._on_end(str(message))
-        return message
+        return _bounded(message)
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -100,6 +106,21 @@ class Incoming:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _bounded(message: Any) -> Any:
+    """Return a message, or an error in place of an answer that would take long to check."""
+    answer = getattr(message, "message", None)
+    if not isinstance(answer, types.JSONRPCResponse):
+        return message
+    problem = excess(answer.result, 2 * MESSAGE)
+    for name, one in answer.result.items() if not problem else ():
+        if isinstance(one, list) and len(cast("list[Any]", one)) > _ITEMS:
+            problem = f"{clean(name, 100)} has more than {_ITEMS} items"
+    if not problem:
+        return message
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=f"its answer is too large: {problem}")
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=answer.id, error=error))
 
 
 class Live:

@@ -118,10 +118,16 @@ class Asked:
 
     def _ask_for_link(self, url: str) -> None:
         """Make it a link, for a person only: nobody else can open a page."""
-        parts = urlsplit(url) if len(url) <= _URL and url.isprintable() else None
-        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or " " in url:
+        try:
+            parts = urlsplit(url) if len(url) <= _URL and url.isprintable() else None
+            host = parts.hostname if parts is not None and parts.scheme in ("http", "https") else None
+        except ValueError:
+            parts = host = None
+        if parts is None or not host or " " in url:
             raise BadForm("its link is not an http or https address")
-        where = f"Open this page on {parts.hostname} only if you expect it:\n{url}"
+        if "\\" in url or "@" in parts.netloc:  # browsers take another host from it than the one that is shown
+            raise BadForm("its link hides which host it leads to")
+        where = f"Open this page on {host} only if you expect it:\n{url}"
         self.message = f"{self.message}\n\n{where}"
         self.context["url"] = url
         self.options = {"kind": "request_user_input", "choices": (OPENED,)}

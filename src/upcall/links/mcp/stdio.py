@@ -22,6 +22,7 @@ from mcp.shared.message import SessionMessage
 from upcall.links.mcp.config import ServerConfig
 from upcall.links.mcp.failures import ServerFailed
 from upcall.safety.agent_commands import VARIABLE
+from upcall.safety.bounds import excess_in_text
 
 MESSAGE = 16_000_000
 """Bytes of one message of a server."""
@@ -106,8 +107,11 @@ async def _read_messages(
             while chunk := await process.stdout.read(_CHUNK):
                 *lines, rest = chunk.split(b"\n")
                 for line in lines:
-                    await _hand_on(b"".join([*pending, line]), incoming)
-                    pending, size = [], 0
+                    whole, pending, size = b"".join([*pending, line]), [], 0
+                    if problem := excess_in_text(whole, MESSAGE):
+                        await incoming.send(ServerFailed(f"it sent a message that is too large: {problem}"))
+                        return
+                    await _hand_on(whole, incoming)
                 if rest:
                     pending.append(rest)
                     size += len(rest)
