@@ -22,7 +22,7 @@ from upcall.cli.resume import resume_in_view
 from upcall.cli.run import interrupter, report_waiting, stream_turn, view_for
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed
-from upcall.events import MessageAdded, ModelStarted
+from upcall.events import MessageAdded, ModelStarted, TurnEnded, TurnStarted
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.input_line import InputEvent, InputLine
 from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
@@ -43,12 +43,11 @@ class Conversation:
         self._ctrl_c_pressed = False
         self._unfolded = 0
         self._unread_steers: list[str] = []  # steering texts that have not reached the model yet
-        self._last_request: ModelStarted | None = (
-            None  # the last one shown, so that changes by hooks are reported once
-        )
-        self._queued: list[
-            InputEvent
-        ] = []  # input that arrived during a summary, or while the end of a turn was shown
+        self._shown: _TurnTracker | None = None  # the turn that is on the screen
+        # the last request that was shown, so that changes by hooks are reported once
+        self._last_request: ModelStarted | None = None
+        # input that arrived during a summary, or while the end of a turn was shown
+        self._queued: list[InputEvent] = []
 
     async def run(self) -> None:
         """Run until the person leaves."""
@@ -146,7 +145,9 @@ class Conversation:
 
     @property
     def _is_over(self) -> bool:
-        return self._is_turn and self._talk.id not in self._talk.runtime.turns
+        """True if the turn has ended, also while its end is still being shown."""
+        has_ended = self._shown is not None and self._shown.has_ended
+        return self._is_turn and (has_ended or self._talk.id not in self._talk.runtime.turns)
 
     async def _handle_queued(self) -> bool:
         """Handle the input that had to wait; returns True if the person leaves."""
@@ -170,7 +171,7 @@ class Conversation:
     def _finish(self) -> bool:
         """Report the end of the running work; returns True if a second Ctrl-C ended it and the person leaves."""
         assert self._task is not None
-        work, self._task = self._task, None
+        work, self._task, self._shown = self._task, None, None
         if work.cancelled() and self._is_turn:
             return True
         for text in self._unread_steers:
@@ -188,7 +189,8 @@ class Conversation:
         runtime, session_id = self._talk.runtime, self._talk.id
         try:
             async with view_for(runtime, self._talk.args, sys.stdout, self._keyboard, fresh=False) as view:
-                shown = _SteerTracker(view, session_id, self._unread_steers, self._last_request)
+                shown = _TurnTracker(view, session_id, self._unread_steers, self._last_request)
+                self._shown = shown
                 try:
                     reply = await self._reply_to(text, shown)
                 finally:
@@ -222,12 +224,13 @@ class Conversation:
         return False
 
 
-class _SteerTracker:
-    """A view that also tracks which steering texts the model has read."""
+class _TurnTracker:
+    """A view that also tracks whether the turn has ended, and which steering texts the model has read."""
 
     def __init__(self, view: Any, session: str, unread: list[str], request: ModelStarted | None) -> None:
         self._session, self._unread, self.request = session, unread, request
         self._feed, self.recall = view.feed, view.recall
+        self.has_ended = False
         if request is not None:
             view.recall(request)
 
@@ -235,6 +238,10 @@ class _SteerTracker:
         match item:
             case ModelStarted(session=self._session):
                 self.request = item
+            case TurnStarted(session=self._session):
+                self.has_ended = False
+            case TurnEnded(session=self._session):
+                self.has_ended = True
             case MessageAdded(session=self._session) if item.steer and item.message.text in self._unread:
                 self._unread.remove(item.message.text)
             case _:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from upcall.contracts import Delta
 from upcall.events import AnyEvent
 from upcall.hosts.terminal.console import make_console
-from upcall.hosts.terminal.layout import Piece, is_shown, line_pieces, rich_text
+from upcall.hosts.terminal.layout import Piece, line_pieces, rich_text
 from upcall.hosts.terminal.markdown_text import PrintedRows, Rows, plain_rows, render_rows
 from upcall.hosts.terminal.queued_view import TICK, QueuedView
 from upcall.hosts.terminal.text_steps import LONGEST_STEP, TextSteps
@@ -82,11 +82,13 @@ class TerminalView(RichView):
             await self._take_delta(item)
             return
         self._root = self._root or item.session
-        for line in await self._lines(item):
-            if line.kind == "text" and not line.depth:
-                await self._finish_text(line)
-            elif is_shown(line, self._prompts):
-                await self._print(line)
+        await super().show(item)
+
+    async def _show_line(self, line: Line) -> None:
+        if line.kind == "text" and not line.depth:
+            await self._finish_text(line)
+        else:
+            await super()._show_line(line)
 
     async def _take_delta(self, delta: Delta) -> None:
         self._root = self._root or delta.session

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 100
 """Rendered rows that are printed at once."""
 
+_LINES_AT_ONCE = 20
+"""Lines of one event that are printed at once."""
+
 
 class View(Protocol):
     """Shows a run to a person."""
@@ -75,9 +78,14 @@ class LineView:
 
     async def show(self, item: AnyEvent | Delta) -> None:
         """Show an event; deltas are ignored."""
-        for line in () if isinstance(item, Delta) else await self._lines(item):
-            if is_shown(line, self._prompts):
-                await self._print(line)
+        for number, line in enumerate(() if isinstance(item, Delta) else await self._lines(item), 1):
+            await self._show_line(line)
+            if number % _LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _show_line(self, line: Line) -> None:
+        if is_shown(line, self._prompts):
+            await self._print(line)
 
     async def skip(self, event: AnyEvent) -> None:
         """Take in an earlier event without showing it."""
@@ -150,7 +158,6 @@ class RichView(LineView):
             self._console.print(rich_text([Piece("› ", "cyan"), Piece(text, "bold")]))
         else:
             self._console.print(self._text(line))
-        await asyncio.sleep(0)
 
     def _print_before(self, line: Line) -> None:
         for first in self._spacing.before(line, self._story):
