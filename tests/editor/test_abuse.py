@@ -72,9 +72,20 @@ async def test_a_line_of_100_megabytes_is_refused_without_being_kept(folder: Pat
         assert await agent.new(folder)
 
 
-def _memory(pid: int) -> int:
+async def test_a_message_of_millions_of_values_is_refused_by_its_id_without_being_built(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        before = _memory(agent.process.pid, "VmHWM")
+        await agent.send(b'{"jsonrpc":"2.0","id":3,"method":"x","params":[' + b"[]," * 6_000_000 + b"0]}\n")
+        answer = await agent.answered(3)
+        assert answer["error"]["code"] == -32600
+        assert "more than 100000 values" in answer["error"]["message"]
+        assert _memory(agent.process.pid, "VmHWM") - before < 90_000_000
+
+
+def _memory(pid: int, field: str = "VmRSS") -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) * 1024
 
 
 async def test_requests_before_initialize_are_refused(folder: Path):

@@ -34,6 +34,17 @@ if way == "detached":
 if way == "hidden":
     import ctypes
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+if way == "thread":  # its files are no longer those of the process
+    import ctypes, threading
+    CLONE_FILES = 0x400
+    def send():
+        assert ctypes.CDLL(None).unshare(CLONE_FILES) == 0
+        server = socket.create_connection((host, int(port)))
+        server.sendall(head.encode() + body)
+        print(server.recv(4096).decode(), server.recv(4096).decode(), flush=True)
+        os._exit(0)
+    threading.Thread(target=send).start()
+    threading.Event().wait()
 server = socket.create_connection((host, int(port)))
 server.sendall(head.encode() + body)
 if way == "hasty":
@@ -41,7 +52,7 @@ if way == "hasty":
 while part := server.recv(4096):
     print(part.decode())
 """
-WAYS = ("plain", "detached", "hasty", "hidden")
+WAYS = ("plain", "detached", "hasty", "hidden", "thread")
 
 
 @pytest.mark.parametrize("way", slow_but(WAYS[:1], WAYS))

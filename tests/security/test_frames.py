@@ -240,3 +240,30 @@ async def test_a_prompt_of_many_long_blocks_is_refused_and_one_of_many_short_one
     async with measured() as cost:
         assert len(message_of([{"type": "text", "text": "é" * 4000}] * 1000).text) == 4_000_000
     cost.check()
+
+
+SIZE = 20_000_000
+TOO_LONG = {
+    "text of a file": {"type": "resource", "resource": {"uri": "file:///x", "text": "<file" * (SIZE // 5)}},
+    "name of a link": {"type": "resource_link", "uri": "file:///x", "name": "x" * SIZE},
+    "address of a link": {"type": "resource_link", "uri": "file:///" + "x" * SIZE, "name": "x"},
+    "address of a file": {"type": "resource", "resource": {"uri": "%" * SIZE, "text": "x"}},
+}
+
+
+@pytest.mark.parametrize("block", TOO_LONG.values(), ids=TOO_LONG)
+async def test_what_an_editor_attaches_is_refused_for_its_length_before_it_is_worked_on(
+    block: dict[str, Any],
+) -> None:
+    async with measured() as cost:
+        with pytest.raises(RpcError, match="at most"):
+            message_of([block])
+    assert cost.stall < 0.05
+
+
+async def test_an_attached_file_at_the_bound_leaves_its_frame_nowhere() -> None:
+    text = "<file" * 799_000
+
+    shown = message_of([{"type": "resource", "resource": {"uri": "file:///x", "text": text}}]).text
+
+    assert shown == f'\n<file path="/x">\n{text.replace("<", "<" + chr(92))}\n</file>\n'

@@ -143,6 +143,41 @@ async def test_no_gitignore_holds_the_event_loop_or_fills_the_memory(tmp_path: P
     cost.check()
 
 
+@pytest.mark.slow
+async def test_no_gitignore_above_a_deep_folder_holds_the_event_loop(tmp_path: Path) -> None:
+    rules = [f"**/{'a/' * 100}{end}\n" for number in range(49) for end in (f"b{number}", "**/b")]
+    (tmp_path / ".gitignore").write_text("".join(rules))
+    deep = tmp_path.joinpath(*["a"] * 240)
+    deep.mkdir(parents=True)
+    (deep / "x").touch()
+
+    async with measured() as cost:
+        (result,) = await played(Folder(tmp_path), file_tools(), call("glob", pattern="**/x"))
+
+    assert result.text == "/" + "a/" * 240 + "x"
+    cost.check()
+
+
+@pytest.mark.slow
+async def test_no_glob_holds_the_event_loop_at_a_deep_folder(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["a"] * 240)
+    deep.mkdir(parents=True)
+    for name in "0123456789uvwxyz":
+        (deep / name).touch()
+    letters = "{b,c,d,e,f,g,h,i,j,k}"
+
+    async with measured() as cost:
+        found = await played(
+            Folder(tmp_path),
+            file_tools(),
+            call("glob", pattern=f"**/{'a/' * 120}{letters}{letters}"),
+            call("glob", pattern=f"**/{'a/' * 120}{letters}/**/x"),
+        )
+
+    assert [one.text for one in found] == ["(no file has such a name)"] * 2
+    cost.check()
+
+
 async def test_a_gitignore_at_the_bound_is_applied_and_a_larger_one_is_named_as_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     (tmp_path / ".gitignore").write_text("a.txt\n" + "#" * 99_990)

@@ -72,7 +72,15 @@ class _Cancel(msgspec.Struct):
     requestId: int | str | None  # noqa: N815
 
 
+class _OnlyId(msgspec.Struct):
+    """The id of a message that is not valid otherwise."""
+
+    id: RequestId = None
+
+
+_LONGEST_ID = 1_000
 _decode = msgspec.json.Decoder(_Envelope).decode
+_decode_id = msgspec.json.Decoder(_OnlyId).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -263,10 +271,9 @@ class Peer:
 
 
 def _id_in(line: bytes) -> RequestId:
-    """Return the id of a message that is not valid otherwise; None where it has none."""
+    """Return the id of a message that is not valid otherwise; None where it has none. The rest is not built."""
     try:
-        found: Any = msgspec.json.decode(line)
+        given = _decode_id(line).id
     except (ValueError, RecursionError):
         return None
-    given = found.get("id") if isinstance(found, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return given if isinstance(given, int | str) and not isinstance(given, bool) else None
+    return None if isinstance(given, str) and len(given) > _LONGEST_ID else given

@@ -23,8 +23,10 @@ _WORDS = "(?:question|reason|result)-"
 # `*+` gives nothing back: else a long run of unseen characters is divided between two of them in every possible way
 _MARK = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}]|(?i:{_WORDS})))")
 _MEMORY = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}][{_UNSEEN}]*+)?(?i:memory))")
-
 _FILE = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}][{_UNSEEN}]*+)?(?i:file)\\b)")
+_BRACKET = re.compile(f"[{_OPENING}]")
+_PART = 50_000
+"""Characters that are searched at once."""
 
 
 def framed(mark: str, *texts: str) -> str:
@@ -50,9 +52,19 @@ def harmless_file(text: str) -> str:
 
 
 def _escaped(mark: re.Pattern[str], text: str) -> str:
-    """Return the text with a backslash after each bracket that the pattern finds."""
-    pieces = mark.split(text)  # several times as fast as a replacement
-    return "".join([piece + "\\" if at % 2 else piece for at, piece in enumerate(pieces)])
+    """Return the text with a backslash after each bracket that the pattern finds.
+
+    A long text is searched in parts, so that other threads can run in between. No match goes beyond the next
+    bracket.
+    """
+    done, at = list[str](), 0
+    while at < len(text):
+        found = _BRACKET.search(text, at + _PART)
+        end = found.start() if found else len(text)
+        pieces = mark.split(text[at:end])  # several times as fast as a replacement
+        done += [piece + "\\" if number % 2 else piece for number, piece in enumerate(pieces)]
+        at = end
+    return "".join(done)
 
 
 def json_line(value: Any) -> str:

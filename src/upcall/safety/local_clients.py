@@ -142,11 +142,17 @@ def _processes() -> list[str]:
 
 
 def _open_files(pid: str) -> Iterator[str]:
-    """Yield what a process has open; PermissionError if it is not shown."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return
-    for name in names:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            yield os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
+    """Yield what the threads of a process have open; PermissionError if it is not shown.
+
+    Each thread may have files of its own.
+    """
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            yield from _open_files_of_thread(f"/proc/{pid}/task/{thread}/fd")
+
+
+def _open_files_of_thread(folder: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for name in os.listdir(folder):  # noqa: PTH208
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield os.readlink(f"{folder}/{name}")  # noqa: PTH115

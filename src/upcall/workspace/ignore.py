@@ -1,12 +1,14 @@
 """File patterns as in git: for `.gitignore` files, and for the tool `glob`.
 
-A pattern is matched name by name, and within a name only the last star backtracks. So no pattern takes long.
+A pattern is matched name by name, and within a name only the last star backtracks. So a comparison takes at most as
+many steps as the pattern has names, for each name of the path.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,9 +33,17 @@ class Glob:
             steps.append(_ANY)
         self._steps = steps
 
+    @property
+    def steps(self) -> int:
+        """How many steps each name of a path may take at most."""
+        return len(self._steps) if None in self._steps else 1
+
     def matches(self, names: Names) -> bool:
         """Return whether the pattern matches a path, given as its names."""
         steps, at, step, star, star_end = self._steps, 0, 0, -1, 0
+        last = steps[-1]
+        if last is not None and names and not last.match(names[-1]):
+            return False
         while at < len(names):
             if step < len(steps) and steps[step] is None:
                 star, star_end, step = step, at, step + 1
@@ -67,9 +77,14 @@ def rules_in(text: str, folder: tuple[str, ...]) -> list[Rule]:
     return [rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder))]
 
 
-def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool) -> bool:
-    """Return whether a path is ignored, given that its folder is not. The last rule that matches decides."""
+def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool, until: float) -> bool:
+    """Return whether a path is ignored, given that its folder is not. The last rule that matches decides.
+
+    Raise TimeoutError at the time `until` of the monotonic clock.
+    """
     for rule in reversed(rules):
+        if time.monotonic() > until:
+            raise TimeoutError
         if rule.only_folders and not is_folder:
             continue
         below = path[len(rule.folder) :]

@@ -23,7 +23,7 @@ _MAX_IGNORE_BYTES, _MAX_RULES = 100_000, 5_000
 """Limits for one .gitignore, and for all that apply to one folder."""
 
 _INLINE_MATCHES = 2_000
-"""Matches of a name with a rule that take no longer than starting a thread."""
+"""Comparisons of a name with a step of a pattern that take no longer than starting a thread."""
 
 _SECONDS = 30.0
 _MAY_SPAN_LINES = re.compile(r"\\[AZz]|\(\?")
@@ -89,11 +89,12 @@ class _NameFilter:
         if len(pattern) > _MAX_GLOB:
             raise UpcallError(f"the glob has {len(pattern)} characters; at most {_MAX_GLOB} are allowed")
         self._globs = [Glob(one) for one in _expand_braces(pattern.removeprefix("/"))]
+        self._steps = sum(one.steps for one in self._globs)
         self._seconds = _SECONDS
 
     async def select(self, entries: Sequence[Entry], depth: int) -> list[Entry]:
         """Return the entries whose path, without its first `depth` names, matches."""
-        if len(entries) * len(self._globs) <= _INLINE_MATCHES and all(len(entry.path) < 500 for entry in entries):
+        if _comparisons(entries, self._steps) <= _INLINE_MATCHES:
             return self._select(entries, depth)
         return await asyncio.to_thread(self._select, entries, depth)
 
@@ -101,12 +102,14 @@ class _NameFilter:
         began, found = time.monotonic(), list[Entry]()
         for entry in entries:
             names = _names(entry.path)[depth:]
-            if any(one.matches(names) for one in self._globs):
-                found.append(entry)
-            if time.monotonic() - began > self._seconds:
-                raise UpcallError(
-                    f"the glob takes longer than {_SECONDS:g} s; make it simpler, or search a smaller folder"
-                )
+            for one in self._globs:
+                if time.monotonic() - began > self._seconds:
+                    raise UpcallError(
+                        f"the glob takes longer than {_SECONDS:g} s; make it simpler, or search a smaller folder"
+                    )
+                if one.matches(names):
+                    found.append(entry)
+                    break
         self._seconds -= time.monotonic() - began
         return found
 
@@ -127,6 +130,7 @@ class Walk:
     def __init__(self, files: Files, path: str, *, ignored: bool = False) -> None:
         self._files, self._path, self._ignored = files, path, ignored
         self._seen = 0
+        self._seconds = _SECONDS
         self.notes: list[str] = []
 
     async def folders(self) -> AsyncIterator[list[Entry]]:
@@ -159,9 +163,21 @@ class Walk:
     async def _without_ignored(self, entries: list[Entry], rules: list[Rule]) -> list[Entry]:
         if self._ignored:
             return entries
-        if len(entries) * (len(rules) + 1) <= _INLINE_MATCHES:
-            return [entry for entry in entries if not _is_left_out(entry, rules)]
-        return await asyncio.to_thread(lambda: [entry for entry in entries if not _is_left_out(entry, rules)])
+        few = len(entries) * (len(rules) + 1) <= _INLINE_MATCHES
+        if few and _comparisons(entries, sum(rule.glob.steps for rule in rules)) <= _INLINE_MATCHES:
+            return self._select(entries, rules)
+        return await asyncio.to_thread(self._select, entries, rules)
+
+    def _select(self, entries: list[Entry], rules: list[Rule]) -> list[Entry]:
+        began = time.monotonic()
+        until = began + self._seconds
+        try:
+            found = [entry for entry in entries if not _is_left_out(entry, rules, until)]
+        except TimeoutError:
+            message = f"to compare paths with the .gitignore files takes longer than {_SECONDS:g} s"
+            raise UpcallError(f"{message}; search a smaller folder, or pass ignored=true") from None
+        self._seconds -= time.monotonic() - began
+        return found
 
     async def _rules_above(self, path: str) -> list[Rule]:
         if self._ignored:
@@ -193,9 +209,14 @@ def _names(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name)
 
 
-def _is_left_out(entry: Entry, rules: list[Rule]) -> bool:
+def _comparisons(entries: Sequence[Entry], steps: int) -> int:
+    """Return how many comparisons the names of all paths take at most, if each takes so many steps."""
+    return steps * sum(entry.path.count("/") for entry in entries)
+
+
+def _is_left_out(entry: Entry, rules: list[Rule], until: float) -> bool:
     names = _names(entry.path)
-    return names[-1] == ".git" or is_ignored(rules, names, entry.kind == "folder")
+    return names[-1] == ".git" or is_ignored(rules, names, entry.kind == "folder", until)
 
 
 def _expand_braces(pattern: str) -> list[str]:

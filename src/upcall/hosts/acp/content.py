@@ -11,21 +11,20 @@ from upcall.messages import Image, Message, Part, Text
 from upcall.safety.framing import harmless_file
 
 _CLOSING = '"<>'
-_MOST_BLOCKS, _MOST_CHARACTERS = 1000, 4_000_000
+_MOST_BLOCKS, _MOST_CHARACTERS, _LONGEST_NAME = 1000, 4_000_000, 4_096
 
 
 def message_of(blocks: list[dict[str, Any]]) -> Message:
     """Return the message in content blocks; RpcError says which block can't be read."""
     if len(blocks) > _MOST_BLOCKS:
         raise RpcError(INVALID_PARAMS, f"a prompt may have at most {_MOST_BLOCKS} content blocks")
+    _check_sizes(blocks)
     parts: list[Part] = []
     for number, block in enumerate(blocks):
         part = _part(block)
         if part is None:
             raise RpcError(INVALID_PARAMS, f"prompt[{number}] is not a content block that this agent accepts")
         parts.append(part)
-    if sum(len(part.text) for part in parts if isinstance(part, Text)) > _MOST_CHARACTERS:
-        raise RpcError(INVALID_PARAMS, f"a prompt may have at most {_MOST_CHARACTERS} characters of text")
     joined: list[Part] = []
     for is_text, group in groupby(parts, lambda part: isinstance(part, Text)):
         if is_text:  # one text reads better than many
@@ -38,6 +37,23 @@ def message_of(blocks: list[dict[str, Any]]) -> Message:
     return message
 
 
+def _check_sizes(blocks: list[dict[str, Any]]) -> None:
+    """Raise RpcError if the texts or a name in content blocks are too long to be worked on."""
+    left = _MOST_CHARACTERS
+    for number, block in enumerate(blocks):
+        resource = block.get("resource")
+        fields = block | cast("dict[str, Any]", resource) if isinstance(resource, dict) else block
+        text = fields.get("text")
+        left -= len(text) if isinstance(text, str) else 0
+        if left < 0:
+            raise RpcError(INVALID_PARAMS, f"a prompt may have at most {_MOST_CHARACTERS} characters of text")
+        for name in ("name", "uri"):
+            value = fields.get(name)
+            if isinstance(value, str) and len(value) > _LONGEST_NAME:
+                what = f"prompt[{number}].{name} may have at most {_LONGEST_NAME} characters"
+                raise RpcError(INVALID_PARAMS, what)
+
+
 def _part(block: dict[str, Any]) -> Part | None:
     match block:
         case {"type": "text", "text": str(text)}:
@@ -45,7 +61,8 @@ def _part(block: dict[str, Any]) -> Part | None:
         case {"type": "image", "data": str(data), "mimeType": str(kind)}:
             return Image(data, kind)
         case {"type": "resource_link", "uri": str(uri)}:
-            return Text(f"[{_on_a_line(str(block.get('name') or 'file'))}]({_place(uri)})")
+            name = block.get("name")
+            return Text(f"[{_on_a_line(name if name and isinstance(name, str) else 'file')}]({_place(uri)})")
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
             return Text(f'\n<file path="{_place(uri)}">\n{harmless_file(text)}\n</file>\n')
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)}}:

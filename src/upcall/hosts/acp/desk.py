@@ -32,6 +32,7 @@ from upcall.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, Rpc
 from upcall.observe.labels import Labels
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 from upcall.prices import Cost
 from upcall.workspace import Folder
 
@@ -320,7 +321,7 @@ class Desk:
 
     async def _prompt(self, given: protocol.Prompt) -> dict[str, Any]:
         session = self._open_one(given.session_id)
-        return {"stopReason": await session.prompt(message_of(given.prompt))}
+        return {"stopReason": await session.prompt(await aside(message_of, given.prompt))}
 
     async def _set_mode(self, given: protocol.SetMode) -> dict[str, Any]:
         await self._choose(self._open_one(given.session_id), MODE, given.mode_id)
