@@ -539,6 +539,7 @@ async def test_a_fallback_agent_outside_the_chain_sees_only_the_question(desk: D
     (request,) = seen.requests
     assert [m.role for m in request.messages] == ["user"]
     assert "which colour?" in request.messages[0].text
+    assert request.messages[0].text.startswith("developer, who does not work for you, raises a callback")
     assert {"answer_callback", "pass_up_callback", "reword_callback"} <= {t.name for t in request.tools}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -86,6 +87,23 @@ async def test_a_message_of_millions_of_values_is_refused_by_its_id_without_bein
 def _memory(pid: int, field: str = "VmRSS") -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) * 1024
+
+
+async def test_approve_without_an_id_approves_nothing_and_names_the_call(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "deploy live")
+        asked = await agent.heard("session/request_permission")
+        closed = {"jsonrpc": "2.0", "id": asked["id"], "result": {"outcome": {"outcome": "cancelled"}}}
+        await agent.send(msgspec.json.encode(closed) + b"\n")
+        await agent.answered(turn)
+        await agent.answered(await agent.prompt(session, "/approve"))
+        assert effects(folder) == ""
+        ids = re.findall(r"/approve (q[0-9a-f]+)", str(agent.seen))
+        assert ids
+        await agent.answered(await agent.prompt(session, f"/approve {ids[-1]}"))
+        assert effects(folder) == "deployed live 1\n"
 
 
 async def test_requests_before_initialize_are_refused(folder: Path):

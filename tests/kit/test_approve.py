@@ -265,6 +265,19 @@ async def test_a_rule_for_a_path_counts_however_the_path_is_written(path: str, g
     assert (workspace / "b").exists()
 
 
+@pytest.mark.parametrize("rule", ["/cafe\u0301/*", "/caf\u00e9/*"])
+@pytest.mark.parametrize("path", ["/cafe\u0301/x", "/caf\u00e9/x"])
+async def test_a_rule_covers_a_path_however_either_writes_its_accents(rule: str, path: str, tmp_path: Path) -> None:
+    agent = Agent(
+        "writer",
+        model=Script([call("write_file", path=path, content="x"), "done"]),
+        kit=[file_tools(), approve({"write_file": {"path": rule}})],
+        workspace=Folder(tmp_path),
+    )
+    async with Runtime(tmp_path / "log.db", agents=[agent], hold=0.0) as runtime:
+        assert (await (await runtime.start("writer")).prompt("go")).status == "waiting"
+
+
 async def test_a_path_too_long_for_any_file_needs_approval_without_being_compared(tmp_path: Path) -> None:
     path = "\u0315" * 24_000 + "\u0300" * 24_000  # putting such characters in order takes seconds
     agent = Agent(

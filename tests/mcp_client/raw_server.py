@@ -1,11 +1,12 @@
 """A server of a few lines that misbehaves: raw_server.py MODE [FILE]. It speaks the legacy era.
 
 silent: it never answers. ignores: it does not answer methods that it does not know. floods: it sends notifications
-without end. endless_line: it sends a line without end. many_tools: it lists thousands of tools. dies: it ends in
-the middle of a call. changes: its tools change with each call. attacks: its names and texts try to deceive.
-asks: a call asks a question. asks_late: it asks without a call. link: it asks for a page to be opened. takes_back:
-it withdraws its question. asks_second: the second of two calls asks. turns_bad: after a call its tool is described
-otherwise. says: whatever FILE says is its tool's result. All other modes behave well.
+without end. endless_line: it sends a line without end. many_tools: it lists thousands of tools. same_tool: it lists
+one tool again and again. dies: it ends in the middle of a call. changes: its tools change with each call.
+attacks: its names and texts try to deceive. asks: a call asks a question. asks_late: it asks without a call. link:
+it asks for a page to be opened. takes_back: it withdraws its question. asks_second: the second of two calls asks.
+turns_bad: after a call its tool is described otherwise. says: whatever FILE says is its tool's result. All other
+modes behave well.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def tool(name: str, description: str = "", **fields: Any) -> dict[str, Any]:
 def tools() -> list[dict[str, Any]]:
     if mode == "many_tools":
         return [tool(f"tool{number}", "x" * 3000) for number in range(3000)]
+    if mode == "same_tool":
+        fields = {f"p{number}": {"type": "string", "description": "d" * 150} for number in range(13)}
+        schema = {"type": "object", "properties": fields}
+        return [tool("a.b", "e" * 1500, inputSchema=schema) for _ in range(1500)]
     if mode == "changes":
         return [tool("first" if not calls else "second")]
     if mode == "turns_bad":

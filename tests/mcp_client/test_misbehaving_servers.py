@@ -109,6 +109,22 @@ async def test_a_server_with_thousands_of_tools_gets_a_few_of_them_offered() -> 
     assert "left out" in servers.status()[0].problem
 
 
+async def test_a_tool_that_is_listed_thousands_of_times_is_offered_once_and_holds_nothing_up() -> None:
+    servers = McpServers({"one": raw("same_tool")}, wait=30)
+    await servers.connect("one")
+    offered: list[str] = []
+
+    def plan(request: Request) -> str:
+        offered.extend(one.name for one in request.tools if one.name.startswith("one__"))
+        return "done"
+
+    async with measured() as cost:
+        await play(servers, plan)
+
+    assert len(offered) == 1
+    cost.check()
+
+
 async def test_tools_that_change_in_mid_turn_are_there_at_a_later_model_call(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("changes", str(tmp_path / "notes"), **UNASKED)}, wait=20)
     seen: list[list[str]] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -237,6 +240,11 @@ WRITERS: dict[str, Callable[[Any], str]] = {
         json.dumps(value, ensure_ascii=False), ensure_ascii=False
     ),
     "python": repr,
+    "url": lambda value: quote(value["note"], safe=" "),
+    "url with small letters": lambda value: re.sub("%..", lambda one: one[0].lower(), quote(value["note"], " ")),
+    "html": lambda value: html.escape(value["note"]),
+    "html without quotes": lambda value: html.escape(value["note"], quote=False),
+    "json of php": lambda value: json.dumps(value).replace("/", "\\/"),
 }
 
 
@@ -245,7 +253,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 def test_a_known_value_is_hidden_in_every_form_in_which_a_program_writes_it(
     write: Callable[[Any], str], where: str
 ) -> None:
-    value = 'pa"ss\\wörd-12'
+    value = 'pa"ss/\\<wörd-12'
     redactor = Redactor(environ={"DB_PASSWORD": value}) if where == "environ" else Redactor(values=[value])
 
     shown = redactor.text(write({"note": f"x {value} y"}))

@@ -18,6 +18,7 @@ from upcall import (
     Callback,
     Context,
     Hooks,
+    Reject,
     Request,
     Result,
     Runtime,
@@ -439,6 +440,43 @@ async def test_the_manager_may_ask_before_it_plans(place: Desk) -> None:
 
     assert "developer01 did 'everybody'" in reply.text
     assert 'manager, blocker: "for whom?"; answered by ops: "everybody"' in reply.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Approve(), "approved by ops"),
+        (Approve(args={"env": "test"}), 'approved by ops with {"env":"test"}'),
+        (Reject(), "rejected by ops"),
+        (Reject("too risky"), 'rejected by ops: "too risky"'),
+    ],
+)
+async def test_the_reviewer_reads_whether_a_call_was_approved_or_rejected(
+    answer: Approve | Reject, told: str, place: Desk
+) -> None:
+    @tool(needs_approval=True)
+    def deploy(env: str) -> str:
+        """Deploy."""
+        return env
+
+    def work(request: Request) -> Any:
+        return "done" if results(request.messages) else call("deploy", env="live")
+
+    seen: list[str] = []
+
+    def review(request: Request) -> str:
+        seen.append(request.messages[-1].text)
+        return "fine"
+
+    developer = Agent("developer", model=Script(work), tools=[deploy])
+    team = team_of(ONE, roles={"developer": developer}, reviewer=Agent("reviewer", model=Script(review)))
+
+    assert (await place.prompt(team)).status == "waiting"
+    await place.settle(team, answer)
+    await place.resume(team)
+
+    (line,) = [line for line in seen[0].splitlines() if line.startswith("- developer01, approval")]
+    assert line.endswith(f"; {told}")
 
 
 async def test_equal_questions_of_several_workers_are_one_entry_each(desk: Desk) -> None:

@@ -82,11 +82,17 @@ def _matches(args: Mapping[str, Any], name: str, is_path: bool, globs: Globs) ->
     if name not in args:
         return True
     text = _text(args[name])
-    return (is_path and len(text) > PATH) or _matches_any(_forms(text, is_path), globs)
+    if is_path and len(text) > PATH:
+        return True
+    forms = _forms(text, is_path)
+    patterns = [globs] if isinstance(globs, str) else globs
+    # a name may be written in several ways, in a rule too
+    wanted = {form for glob in patterns for form in ((glob, _composed(glob)) if is_path else (glob,))}
+    return any(fnmatchcase(form, glob) for glob in wanted for form in forms)
 
 
-def _matches_any(forms: Sequence[str], globs: Globs) -> bool:
-    return any(fnmatchcase(text, glob) for glob in ([globs] if isinstance(globs, str) else globs) for text in forms)
+def _composed(path: str) -> str:
+    return unicodedata.normalize("NFC", path)
 
 
 def _forms(text: str, is_path: bool) -> Sequence[str]:
@@ -94,7 +100,7 @@ def _forms(text: str, is_path: bool) -> Sequence[str]:
     if not is_path:
         return (text,)
     parts: list[str] = []
-    for part in unicodedata.normalize("NFC", text).split("/"):
+    for part in _composed(text).split("/"):
         if part == "..":
             del parts[-1:]
         elif part not in ("", "."):

@@ -10,6 +10,7 @@ finds the value that belongs to it.
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 import msgspec
 
@@ -38,6 +40,7 @@ _LONG, _AFTER = 4_096, 2
 
 _PATTERN_SECONDS = 0.2
 _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
+_PERCENT = re.compile("%[0-9A-F]{2}")
 _PAIR_NAMES = ("name", "key", "header")
 _FILE_KEYS = ("names", "patterns", "values")
 _URL_LOGIN = re.compile(r"://[^\s/:@]*:([^\s/@]{8,})@")
@@ -491,12 +494,24 @@ def _secret_values(environ: Mapping[str, str]) -> tuple[set[str], frozenset[str]
 
 
 def _forms(value: str) -> set[str]:
-    """Return how a value is written on a screen, in Python, in JSON, in ASCII alone, and in JSON inside JSON."""
+    """Return how a value is written on a screen, in Python, JSON, URLs and HTML, in ASCII, and in JSON in JSON."""
     bare = bare_text(value)
     plain = {value, value.strip(), *((bare.text.strip(),) if bare is not None else ())}
+    plain |= {made for one in plain for made in _web_forms(one)}
     once = plain | {made for one in plain for made in (_json(one)[1:-1], *_ascii(one), repr(one)[1:-1])}
+    once |= {one.replace("/", "\\/") for one in once}  # some programs write JSON so
     twice = once | {made for one in once for made in (_json(one)[1:-1], *_ascii(one))}
     return {one for one in twice if len(one) >= min(SHORTEST, len(value))}
+
+
+def _web_forms(value: str) -> tuple[str, ...]:
+    """Return a text as URLs and HTML have it."""
+    try:
+        quoted = quote(value, safe="")
+    except UnicodeEncodeError:  # half of a character that needs two
+        quoted = value
+    small = _PERCENT.sub(lambda found: found[0].lower(), quoted)
+    return quoted, small, quoted.replace("%20", "+"), html.escape(value), html.escape(value, quote=False)
 
 
 def _ascii(value: str) -> tuple[str, str]:

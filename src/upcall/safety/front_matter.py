@@ -25,7 +25,17 @@ def compose(text: str) -> yaml.Node | None:
 
 def construct(text: str) -> Any:
     """Return the value of a YAML text; yaml.YAMLError or ValueError says what is wrong."""
-    return _loader()(_check_size(text)).get_single_data()
+    import yaml
+
+    loader = _loader()(_check_size(text))
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    try:
+        return loader.construct_document(node)
+    except (LookupError, AttributeError, TypeError) as error:  # the library does not check what follows `!!bool`
+        problem = f"a value does not fit its tag ({type(error).__name__}: {error})"
+        raise yaml.MarkedYAMLError(None, None, problem, node.start_mark) from None
 
 
 def _check_size(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from upcall.callbacks import Callback
+from upcall.callbacks import Answer, Approve, Callback, Reject
 from upcall.events import StepEnded
 from upcall.safety.framing import framed, harmless, is_one_word, json_line
 from upcall.teams.plan import Assignment
@@ -61,11 +61,27 @@ def _question(callback: Callback) -> str:
     answer = callback.answer
     if answer is not None and callback.status == "declined":
         return f"{line}; declined by {answer.by or 'somebody'}: {_json(answer.reason)}"
+    if answer is not None and callback.gate:
+        return f"{line}; {_verdict(answer)}"
     if answer is not None:
         return f"{line}; answered by {answer.by or 'somebody'}: {_json(answer.value)}"
     reasons = {s: f" ({_json(s.reason)})" if s.reason and s.step != "asked" else "" for s in callback.path}
     passed = ", ".join(f"{s.agent} {s.step}{reasons[s]}" for s in callback.path)
     return f"{line}; {callback.status}" + (f" after: {passed}" if passed else "")
+
+
+def _verdict(answer: Answer) -> str:
+    """Return how an approval was settled, in words."""
+    by = answer.by or "somebody"
+    match answer.value:
+        case Approve(args=None):
+            return f"approved by {by}"
+        case Approve(args=args):
+            return f"approved by {by} with {_json(args)}"
+        case Reject(reason=reason):
+            return f"rejected by {by}" + (f": {_json(reason)}" if reason else "")
+        case value:
+            return f"answered by {by}: {_json(value)}"
 
 
 def _json(value: object) -> str:

@@ -474,7 +474,7 @@ class CallbackDispatcher:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                text = question_text(callback)
+                text = question_text(callback, delegated=asked.state.header.kind != "side_turn")
                 return await self._services.run_answering_side_turn(asker, asked, callback, text)
         except STOPS:
             raise

@@ -27,7 +27,7 @@ _SKILLS = "skills"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "answer": ("answer a question that waits", "[ID] ANSWER"),
-    "approve": ("approve a call that waits, with other arguments if you give them as JSON", "[ID] [JSON]"),
+    "approve": ("approve a call that waits, with other arguments if you give them as JSON", "ID [JSON]"),
     "reject": ("reject a call that waits", "[ID] [WHY]"),
     "decline": ("decline to answer a question that waits", "[ID] [WHY]"),
     "compact": ("have the model summarise older messages", ""),

@@ -15,8 +15,9 @@ from upcall.hosts.acp.asking import RIGHT
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.forms import needs_message
 from upcall.observe.form import InvalidInput, parse
-from upcall.observe.hidden_question import is_approval
-from upcall.observe.plain import one_line, plain
+from upcall.observe.hidden_question import hide_secrets, is_approval
+from upcall.observe.phrases import args_line
+from upcall.observe.plain import one_line, plain, visible
 from upcall.observe.redact import Redactor
 
 _NAMED = re.compile(r"\s*(?:(?P<id>q[0-9a-f]{6,})|(?P<number>\d{1,3})\s*[:.)])\s*:?\s*(?P<text>.*)", re.DOTALL)
@@ -87,6 +88,9 @@ class TextAnswers:
         wanted = [one for one in waiting if is_approval(one) == (name in ("approve", "reject"))]
         word, _, rest = argument.partition(" ")
         chosen = next((one for one in waiting if one.id == word), None)
+        if chosen is None and name == "approve" and wanted and not argument.strip().startswith("{"):
+            # the call that waits now may be another than the one that was read
+            return Taken(problem=_approvals_text(wanted, self._redactor))
         if chosen is None:
             chosen, rest = (wanted[0] if len(wanted) == 1 else None), argument
         if chosen is None:
@@ -124,6 +128,13 @@ def _value(callback: Callback, text: str) -> Any:
             raise InvalidInput(f"use one of: {', '.join(callback.choices)}")
         return chosen
     return text.strip() if callback.schema is None else parse(text.strip(), callback.schema)
+
+
+def _approvals_text(callbacks: Sequence[Callback], redactor: Redactor) -> str:
+    """Ask which of the calls that wait is approved."""
+    shown = [hide_secrets(one, redactor).callback for one in callbacks]
+    rows = [f"- `/approve {one.id}` for {visible(one.tool)} {args_line(one.args or {})}" for one in shown]
+    return "\n".join(["Say which call you approve:", "", *rows])
 
 
 def which_text(callbacks: Sequence[Callback], redactor: Redactor) -> str:

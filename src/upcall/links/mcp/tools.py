@@ -43,18 +43,23 @@ def offered_tools(
     size, names = 0, set(taken)
     config = connection.config
     listed = [one for one in connection.tools or () if config.offers(str(one.get("name", "")))]
-    for described in listed:
-        if len(made) >= TOOLS or size > BYTES:
-            limit = f"{TOOLS} tools" if len(made) >= TOOLS else f"{BYTES} bytes of descriptions"
-            problems.append(f"{len(listed) - len(made)} of its tools were left out: more than {limit}")
+    seen = set[str]()
+    for number, described in enumerate(listed):
+        if number >= TOOLS or size > BYTES:  # a bad or repeated one counts, too: each takes time
+            limit = f"{TOOLS} tools" if number >= TOOLS else f"{BYTES} bytes of descriptions"
+            problems.append(f"{len(listed) - number} of its tools were left out: more than {limit}")
             break
+        if (name := str(described.get("name", ""))) in seen:
+            problems.append(f"it lists {clean_line(name, 100)!r} twice")
+            continue
+        seen.add(name)
         try:
             tool = _tool(connection, described, names, sample)
         except BadTool as error:
             problems.append(clean_line(str(error), 300))
             continue
         if tool.name in names:
-            problems.append(f"it lists {clean_line(str(described['name']), 100)!r} twice")
+            problems.append(f"it lists {clean_line(name, 100)!r} twice")
             continue
         names.add(tool.name)
         size += len(msgspec.json.encode(tool.spec))
