@@ -81,7 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(autouse=True)
 def own_databases(request: pytest.FixtureRequest) -> Generator[None]:
-    """Delete the databases that a test used, if any."""
+    """Take back the databases that a test used, if any."""
     yield
     if request.config.getoption("--postgres"):
         from postgres import drop_databases

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from store.factories import (
 )
 from upcall.contracts import Store
 
+HERE = Path(__file__).parent
+
 FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
     "memory": lambda _: MemoryFactory(),
     "sqlite": SqliteFactory,
@@ -26,6 +29,18 @@ FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
 }
 if bouncer_path() is not None:
     FACTORIES["pooled"] = PooledFactory
+
+QUICK_POOLED = {"test_owning.py", "test_watching.py"}
+"""The modules that `make check` runs through the pooler too: it shares connections and has no notifications."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most promises through the pooler to `make test`: the same statements keep them without it."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == HERE and item.path.name not in QUICK_POOLED:
+            spec: Any = getattr(item, "callspec", None)
+            if spec is not None and spec.params.get("factory") == "pooled":
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=FACTORIES)

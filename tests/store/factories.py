@@ -117,7 +117,6 @@ class PostgresFactory:
     async def close(self) -> None:
         for store in self.stores:
             await store.close()
-        self.clock.close()
         server().drop(self.url)
 
 

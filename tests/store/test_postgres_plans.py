@@ -48,7 +48,7 @@ def pages_read(url: str) -> list[int]:
 
 async def pages_of_taking(queued: int, analyzed: tuple[str, ...]) -> list[int]:
     """Queue so many turns beside two answered trees and a taken one, and return what taking reads."""
-    url = server().database()
+    url = server().database(fresh=True)
     store = PostgresStore(url)
     await store.open()
     await store.append_all({f"s{number:05}": queued_session() for number in range(queued)})
