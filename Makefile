@@ -94,12 +94,17 @@ style: $(VENV)/.dev
 	$(SAY) layers
 	@$(BIN)/lint-imports --no-logo
 
-# Tests wait now and then, and types do not: what these say is told after the tests. The second argument names what is
-# checked; without it, everything is.
+# Tests wait now and then, and types do not: what these say is told after the tests. The second argument names the folder
+# that is checked, if anything in it has changed since; without it, everything is. A deleted file changes its folder.
 define with_types
-$(TYPES) $(2) >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tests=$$?; \
-	wait $$types; types=$$?; echo "upcall: types"; cat $(VENV)/types.txt; exit $$((types || tests))
+touch $(VENV)/.types.new; { $(if $(2),{ $(call unchanged,$(2)); } ||) exec env $(TYPES) $(2); } \
+	>$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tests=$$?; \
+	wait $$types; types=$$?; test $$types != 0 || mv $(VENV)/.types.new $(VENV)/.types; \
+	echo "upcall: types"; cat $(VENV)/types.txt; exit $$((types || tests))
 endef
+
+unchanged = test -e $(VENV)/.types && test -z "$$(find $(1) pyproject.toml $(VENV)/.dev -name __pycache__ -prune \
+	-o -newer $(VENV)/.types -print -quit)" && echo "$(1) has not changed since its types were checked"
 
 # Behind a pooler the log works without notifications. Where PgBouncer can't be installed, that is left out.
 pooler:

@@ -15,6 +15,7 @@ import pytest
 
 from cli import asking
 from cli.command import COMMAND, environment, make_agents, out, upcall
+from quick import slow_after
 
 SCRIPT = Path(sys.executable).with_name("upcall")
 COMMANDS = [
@@ -582,7 +583,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
 # --- help and wrong usage ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "sessions delete", "sessions prune", "tokens new"])
+@pytest.mark.parametrize("command", slow_after(6, [*COMMANDS, "sessions delete", "sessions prune", "tokens new"]))
 def test_every_command_explains_itself_with_an_example(command: str, tmp_path: Path) -> None:
     done = upcall(*command.split(), "--help", cwd=tmp_path)
     assert done.returncode == 0
@@ -614,7 +615,7 @@ def test_help_and_version_are_commands_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [
+    slow_after(10, [
         [], ["nonsense"], ["run"], ["run", "agents"], ["run", "agents", "x", "--nonsense"], ["run", "agents", " "],
         ["run", "nowhere", "x"], ["run", "agents", "x", "--agent", "nobody"], ["show"],
         ["sessions", "--limit", "0"], ["events", "--after", "x"],
@@ -622,7 +623,7 @@ def test_help_and_version_are_commands_too(tmp_path: Path) -> None:
         ["explain", "agents", "no_such_kind", "query"], ["completion", "tcsh"], ["run", "agents", "x", "--js"],
         ["new"], ["new", "chain", "x"], ["new", "team", "../x"], ["new", "team", "manager"],
         ["new", "agent", "user"], ["new", "agent", "agents"], ["new", "agent", "upcall.json/x"],
-    ],
+    ]),
     ids=" ".join,
 )  # fmt: skip
 def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str], folder: Path) -> None:
@@ -635,7 +636,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
 
 @pytest.mark.parametrize(
     ("args", "says"),
-    [
+    slow_after(6, [
         (["rnu", "agents"], "upcall: unknown command 'rnu'. Did you mean 'run'?"),
         (
             ["run", "agents", "x", "--agents", "y"],
@@ -682,8 +683,8 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
             "'agnets' is not an agent: no such folder or file.",
         ),
         (["explain", "agents/helpr.md"], "no such folder or file. Did you mean agents/helper.md?"),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_what_is_misspelt_is_told_with_what_may_be_meant(args: list[str], says: str, folder: Path) -> None:
     done = upcall(*args, cwd=folder)
     assert done.returncode == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import make_agents, out, upcall
-from quick import slow_but
+from quick import slow_after, slow_but
 
 READING = [
     ["sessions"],
@@ -78,7 +78,9 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
     assert not list((folder / "afolder").iterdir())
 
 
-@pytest.mark.parametrize("args", [["run", "agents", "hi"], ["submit", "agents", "hi"], ["inbox"], ["status"]])
+@pytest.mark.parametrize(
+    "args", slow_after(1, [["run", "agents", "hi"], ["submit", "agents", "hi"], ["inbox"], ["status"]])
+)
 @pytest.mark.parametrize(
     "url",
     [

@@ -16,6 +16,7 @@ import pytest
 
 from cli.command import environment, eventually, make_agents, out, start, upcall
 from cli.test_stopping import PROGRAM, effects, terminated
+from quick import slow_after
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_file_is_queued_line_by_line(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [
+    slow_after(3, [
         ("{", "line 2"),
         ('{"id": "x"}', "missing required field `text`"),
         ('{"id": "x", "text": "hi", "txt": 1}', "unknown field `txt`"),
@@ -108,8 +109,8 @@ def test_a_file_is_queued_line_by_line(folder: Path) -> None:
         ('{"id": "x", "text": "  "}', "the prompt is empty"),
         ('{"id": "x", "text": "hi", "data": ' + "[" * 3000 + "]" * 3000 + "}", "nested too deeply"),
         ('{"id": "x", "text": "hi", "turn": 0}', "of 1 or more"),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_a_wrong_line_is_named_and_nothing_of_its_file_is_queued(folder: Path, line: str, why: str) -> None:
     (folder / "lines.jsonl").write_text('{"id": "ok", "text": "hi"}\n' + line + "\n")
     done = upcall("submit", "agents", "--file", "lines.jsonl", cwd=folder)
@@ -158,15 +159,15 @@ def test_resume_all_takes_queued_sessions_too(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "why"),
-    [
+    slow_after(3, [
         ("agent:nobody=1", "no such agent; there are: helper"),
         ("model:none=1", "no such model"),
         ("helper=1", "is not a valid limit"),
         ("agent:helper=x", "is not a valid limit"),
         ("agent:helper=0", "nothing would ever be taken; use 1 or more"),
         ("agent:helper=0/min", "nothing would ever be taken; use 1 or more"),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_a_wrong_limit_is_refused(folder: Path, limit: str, why: str) -> None:
     done = upcall("worker", "--agents", "agents", "--once", "--at-most", limit, cwd=folder)
     assert (done.returncode, why in done.stderr) == (2, True), done.stderr

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pace import untraced, within
+from quick import slow_after
 from upcall.callbacks import Approve
 from upcall.errors import SetupError
 from upcall.events import CallbackRaised, ContextSet, ToolEnded, ToolStarted
@@ -400,7 +401,7 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
-@pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
+@pytest.mark.parametrize("secret", slow_after(6, [*SECRETS]), ids=lambda s: s[:12])
 def test_a_secret_that_is_split_by_what_a_screen_does_not_draw_is_hidden_whole(
     redactor: Redactor, secret: str, split: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from callbacks.doubles import Desk
 from programs.doubles import Files, outcome, programmer, through, told, workers
+from quick import slow_after
 from upcall import Approve, Context, Result, tool
 from upcall.errors import UpcallError
 from upcall.tools import Tool
@@ -156,7 +157,10 @@ async def attack(*programs: str, tools: list[Any] | None = None, python: Tool | 
     return result
 
 
-@pytest.mark.parametrize("program", [*FILES, *NETWORK, *ENVIRONMENT, *IMPORTS, *INTROSPECTION])
+OUTSIDE = [FILES, NETWORK, ENVIRONMENT, IMPORTS, INTROSPECTION]
+
+
+@pytest.mark.parametrize("program", [one for kind in OUTSIDE for one in slow_after(5, kind)])
 async def test_what_is_outside_stays_out_of_reach(program: str, secret: Path, port: Port, files: Files) -> None:
     before = {p: p.stat().st_mtime_ns for p in secret.parent.iterdir()}
     text = program.format(path=str(secret), port=port.number)
@@ -202,7 +206,7 @@ async def test_a_program_without_an_end_is_ended(program: str, files: Files) -> 
 
 @pytest.mark.parametrize(
     "program",
-    [
+    slow_after(6, [
         "x = 'a' * 10 ** 10",
         "x = [0] * 10 ** 10",
         "x = []\nwhile True: x.append('a' * 10_000)",
@@ -219,8 +223,8 @@ async def test_a_program_without_an_end_is_ended(program: str, files: Files) -> 
         "'a,' * 10 ** 7",
         "x = 'a' * 10 ** 6\nread_file(x * 100)",
         "x = [1]\nwhile True: x = [x, x] * 100",
-    ],
-)
+    ]),
+)  # fmt: skip
 async def test_a_program_that_wants_all_memory_is_stopped(program: str, files: Files) -> None:
     result = await attack(program, tools=[files.read_file], python=run_python(seconds=2, memory=10_000_000))
     assert result.is_error

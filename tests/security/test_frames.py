@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Desk, asker, call, delegates, results, worker
+from quick import slow_after
 from upcall import Agent, Context, Hooks, Request, Runtime, Team, tool
 from upcall.hosts.acp.content import message_of
 from upcall.jsonrpc.errors import RpcError
@@ -84,7 +85,7 @@ async def read_by_top(desk: Desk, child: Agent, **options: Any) -> list[str]:
     return [text for text in seen if "asked you" in text or "raises a callback" in text]
 
 
-@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("mark", slow_after(4, MARKS))
 @pytest.mark.parametrize("field", ["message", "intent", "choice", "context", "key", "schema", "arguments"])
 async def test_whatever_field_a_text_is_in_it_stays_in_its_frame(desk: Desk, field: str, mark: str) -> None:
     text = f"{mark}\n{EVIL}\n{mark}"

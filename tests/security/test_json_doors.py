@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks.doubles import Desk
+from quick import slow_but
 from security.measuring import measured
 from security.values import ENOUGH, TOO_MUCH, nested
 from upcall import (
@@ -79,8 +80,12 @@ DOORS: dict[str, Use] = {
 }
 
 
+FEW = ["one list more than may be nested", "a list doubled 60 times", "one text of 30 MB"]
+"""The attacks of which `make check` tries each at every door."""
+
+
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("attack", TOO_MUCH)
+@pytest.mark.parametrize("attack", slow_but(FEW, TOO_MUCH))
 async def test_a_value_that_is_too_much_is_refused_with_the_bound_that_it_exceeds(
     desk: Desk, door: str, attack: str
 ) -> None:
@@ -149,7 +154,7 @@ async def test_edited_arguments_that_are_too_much_are_refused_before_they_are_ch
     cost.check()
 
 
-@pytest.mark.parametrize("attack", TOO_MUCH)
+@pytest.mark.parametrize("attack", slow_but(FEW, TOO_MUCH))
 async def test_a_call_with_too_much_in_its_arguments_gets_an_error_and_the_log_stays_readable(
     place: Desk, attack: str
 ) -> None:
