@@ -18,7 +18,6 @@ from chaos.crews import EXIT_CODE, asker, at_begin, clerk, in_child, in_hook, in
 from chaos.workers import Workers, eventually, workers
 from postgres import server
 from upcall import Runtime
-from upcall.contracts import Selection
 from upcall.events import FORMAT, AnyEvent, TurnEnded, TurnQueued, TurnResumed, TurnStarted
 
 FULL = os.environ.get("UPCALL_CHAOS") == "full"
@@ -53,6 +52,14 @@ async def wait_for(runtime: Runtime, counts: dict[str, int]) -> None:
     while (found := dict(await runtime.store.counts())) != counts:
         assert time.monotonic() < until, found
         await asyncio.sleep(0.1)
+
+
+async def wait_until_begun(runtime: Runtime, count: int) -> None:
+    """Wait until workers have taken so many sessions, whatever became of them."""
+    until = time.monotonic() + 300
+    while sum((found := Counter(await runtime.store.counts())).values()) - found["queued"] < count:
+        assert time.monotonic() < until, found
+        await asyncio.sleep(0.05)
 
 
 async def events_of(runtime: Runtime) -> list[AnyEvent]:
@@ -96,8 +103,7 @@ async def test_few_runs_of_one_tenant_do_not_wait_for_the_many_of_another(
             await submit(runtime, "small", FEW, "alone")
             await wait_for(runtime, {"done": FEW})
             await submit(runtime, "large", MANY)
-            while len(await runtime.store.rows(which=Selection(status="running"))) < COUNT * PLACES:
-                await asyncio.sleep(0.05)
+            await wait_until_begun(runtime, FEW + COUNT * PLACES)
             await submit(runtime, "small", FEW, "beside")
             await wait_for(runtime, {"done": 2 * FEW + MANY})
             events = await events_of(runtime)
