@@ -28,8 +28,9 @@ CREATE OR REPLACE FUNCTION upcall.alive(process text) RETURNS boolean LANGUAGE s
         AND upcall.clock() - greatest(p.beat, upcall.started()) <= p.lease)
 $$;
 
--- The first position that may still be committed: events below it can be read by position.
-CREATE OR REPLACE FUNCTION upcall.horizon() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+-- The first position that may still be committed: events below it can be read by position. STABLE, so that it sees
+-- what the statement that calls it sees: of a later snapshot it would let positions through above one that is missing.
+CREATE OR REPLACE FUNCTION upcall.horizon() RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint
         + (SELECT value FROM upcall.meta WHERE name = 'offset')) << 16
 $$;

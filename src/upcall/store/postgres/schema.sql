@@ -5,7 +5,7 @@ CREATE SCHEMA upcall;
 
 -- 'version' of this schema; 'offset' is added to transaction ids, so that positions rise after a restored dump.
 CREATE TABLE upcall.meta (name text PRIMARY KEY, value bigint NOT NULL);
-INSERT INTO upcall.meta VALUES ('version', 2), ('offset', 0);
+INSERT INTO upcall.meta VALUES ('version', 3), ('offset', 0);
 
 CREATE SEQUENCE upcall.epochs;
 
