@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, Step
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, ask_person, match_choice
@@ -261,10 +262,10 @@ def test_a_long_argument_is_whole_where_it_is_answered_and_cut_in_a_list() -> No
     assert all(len(row) <= 80 for row in text_of(call, width=78).splitlines())
 
 
-@given(st.text(), st.integers(20, 100))
+@given(st.text() | st.text("漢字a é\u0301", min_size=30), st.integers(20, 100))
 def test_wrapped_and_exact_rows_fit_and_steer_nothing(text: str, width: int) -> None:
     for row in [*wrap(text, width), *json_rows(text, width)]:
-        assert len(row) <= width
+        assert cell_len(row) <= width
         assert "\x1b" not in row
         assert "\n" not in row
 

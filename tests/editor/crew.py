@@ -70,7 +70,7 @@ async def deploy(where: str, times: int = 1) -> str:
 
 
 @tool(needs_approval=True)
-async def write_note(path: str, content: str) -> str:
+async def write_note(path: str, content: str, then: str = "") -> str:
     """Write a note."""
     Path(path).write_text(content)
     return "written"
@@ -139,6 +139,10 @@ def play(request: Request) -> Plain:  # noqa: C901
             return call("deploy", where=rest)
         case "note":
             return call("write_note", path="note.txt", content=rest)
+        case "noterun":
+            return call("write_note", path="note.txt", content="hello", then=rest * 30_000)
+        case "deploys":
+            return [call("deploy", where=rest * 10_000, times=times) for times in (1, 2, 3)]
         case "survey":
             return call("survey")
         case "choose":

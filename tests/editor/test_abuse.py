@@ -279,3 +279,27 @@ async def test_a_missing_key_is_an_error_that_names_it(folder: Path):
         session = await agent.new(folder)
         answer = await agent.answered(await agent.prompt(session, "hello"))
         assert "OPENAI_API_KEY" in answer["error"]["message"]
+
+
+async def test_an_approval_in_an_editor_shows_all_arguments_also_beside_a_change(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        await agent.prompt(await agent.new(folder), "noterun z")
+        asked = await agent.heard("session/request_permission")
+        change, rest, _ = asked["params"]["toolCall"]["content"]
+        assert change["newText"] == "hello"
+        assert f'"then": "{"z" * 30_000}"' in rest["content"]["text"]
+
+
+async def test_an_approval_in_an_editor_shows_the_calls_that_a_pattern_approves_with_it(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        await agent.prompt(await agent.new(folder), "deploys z")
+        asked = [
+            (await agent.heard("session/request_permission"))["params"]["toolCall"]["content"] for _ in range(3)
+        ]
+        texts = [[part["content"]["text"] for part in one] for one in asked]
+        first, covers, *others, _ = max(texts, key=len)
+        assert "this place (" + "z" * 10_000 + ") allows" in covers
+        shown = [one for one in (first, *others) if f'"where": "{"z" * 10_000}"' in one]
+        assert {time for time in (1, 2, 3) for one in shown if f'"times": {time}' in one} == {1, 2, 3}

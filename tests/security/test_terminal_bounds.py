@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import io
+import os
+import pty
 import re
+import struct
+import sys
+import termios
+import threading
 from typing import Any
 
+import msgspec
 import pytest
+from prompt_toolkit.application import create_app_session
 
 from security.measuring import measured
-from upcall import Agent, Call, Callback, Decline, Delta, Response, Runtime
+from security.values import nested
+from upcall import Agent, Approve, Call, Callback, Decline, Delta, Response, Runtime
+from upcall.callbacks import CoveredCall
 from upcall.hosts.terminal.dialogue import ask_person
 from upcall.hosts.terminal.host import TerminalPrompter
 from upcall.hosts.terminal.live_view import open_view
 from upcall.hosts.terminal.question import question_rows
 from upcall.models import Script
 from upcall.observe.phrases import args_line, value_line
-from upcall.observe.plain import plain
+from upcall.observe.plain import plain, visible
 
 pytestmark = pytest.mark.slow
 
@@ -95,15 +107,89 @@ async def test_a_thousand_calls_in_a_response_are_shown_without_holding_the_loop
 # --- questions --------------------------------------------------------------------------
 
 
+class Keyboard:
+    """A pseudo-terminal of 100 columns, and somebody at it who types a line as soon as they are asked for one."""
+
+    def __init__(self, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._line, self._raw = f"{line}\r".encode(), bytearray()
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.out = os.fdopen(slave, "r+b", buffering=0)
+        self.screen = io.TextIOWrapper(self.out, "utf-8", write_through=True)
+        monkeypatch.setattr(sys, "stdin", self.screen)
+        monkeypatch.setattr(sys, "stdout", self.screen)
+        monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
+        self._person = threading.Thread(target=self._watch)
+        self._person.start()
+
+    def type_early(self, keys: str) -> None:
+        """Press keys before anything is asked."""
+        os.write(self._master, keys.encode())
+
+    def close(self) -> str:
+        """Return all that was shown."""
+        self.screen.close()
+        self._person.join()
+        os.close(self._master)
+        return _CODES.sub("", self._raw.decode()).replace("\r", "")
+
+    def _watch(self) -> None:
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(self._master, 65_536):
+                self._raw += data
+                if "› ".encode() in self._raw[-len(data) - 4 :]:
+                    os.write(self._master, self._line)
+
+
+def without_layout(text: str) -> str:
+    """The text without what lays it out: spaces, line breaks and bars."""
+    return re.sub(r"[\s┃│]+", "", text)
+
+
+CALLS: dict[str, dict[str, Any]] = {
+    "arguments": {f"k{number}": number for number in range(45_000)},
+    "a long argument": {"text": "word " * 390_000},
+    "rows": {"text": "a\n" * 600_000},
+    "invisible": {"text": "\u200b" * 600_000},
+    "wide letters": {"text": "漢字" * 300_000},
+    "many long arguments": {f"k{number}": "é " * 30_000 for number in range(20)},
+    "a long name": {"n" * 1_900_000: 1},
+    "deep lists": {"a": nested(90, [0] * 95_000)},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_an_approval_at_a_terminal_is_whole_and_does_not_hold_the_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = CALLS[name]
+    keyboard = Keyboard("a", monkeypatch)
+    with create_app_session():
+        prompter = TerminalPrompter(keyboard.screen)
+        await prompter.ask(Callback("q0", "s1", "agent", "q", tool="deploy", args={}))
+        keyboard.type_early("r\r")
+        async with measured() as took:
+            answer = await prompter.ask(Callback("q1", "s1", "agent", "q", tool="deploy", args=args))
+    took.check()
+    shown = without_layout(keyboard.close())
+    assert answer == Approve()
+    at = shown.rindex("wantstorundeploy")
+    for key, value in args.items():
+        whole = without_layout(visible(f"{key}={msgspec.json.encode(value).decode()}"))
+        at = shown.index(whole[:40], at)
+        assert shown[at : at + len(whole)] == whole
+        at += len(whole)
+
+
 QUESTIONS: dict[str, dict[str, Any]] = {
-    "arguments": {"tool": "deploy", "args": {f"k{number}": number for number in range(45_000)}},
-    "a long argument": {"tool": "deploy", "args": {"text": "word " * 390_000}},
-    "rows": {"tool": "deploy", "args": {"text": "a\n" * 900_000}},
-    "invisible": {"tool": "deploy", "args": {"text": "\u200b" * 600_000}},
-    "many long arguments": {"tool": "deploy", "args": {f"k{number}": "é " * 40_000 for number in range(20)}},
     "context": {"given": {f"k{number}": number for number in range(45_000)}},
-    "choices": {"choices": tuple(f"c{number}" for number in range(60_000))},
+    "choices": {"choices": ("a", *(f"c{number}" for number in range(60_000)))},
     "a message": {"message": "word " * 190_000},
+    "the context of an approval": {
+        "tool": "deploy",
+        "args": {},
+        "given": {f"k{number}": number for number in range(45_000)},
+    },
 }
 
 
@@ -111,31 +197,34 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 async def test_no_question_holds_the_loop_at_a_terminal_and_it_says_what_is_left_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Answered(TerminalPrompter):
-        async def read_line(self, prompt: str, default: str = "") -> str:
-            return "1" if "choice" in prompt else "a"
-
-    async def at_once() -> bool:
-        return False
-
-    monkeypatch.setattr("upcall.hosts.terminal.host.drop_early_keys", at_once)
-    asked = Callback("q1", "s1", "agent", "q").replace(**QUESTIONS[name])
-    await Answered(Terminal()).ask(Callback("q0", "s1", "agent", "q"))
-    out = Terminal()
-    async with measured() as took:
-        await Answered(out).ask(asked)
+    keyboard = Keyboard("a", monkeypatch)
+    with create_app_session():
+        prompter = TerminalPrompter(keyboard.screen)
+        await prompter.ask(Callback("q0", "s1", "agent", "q", tool="deploy", args={}))
+        async with measured() as took:
+            await prompter.ask(Callback("q1", "s1", "agent", "q").replace(**QUESTIONS[name]))
     took.check()
-    shown = _CODES.sub("", out.getvalue()).replace("\n┃", "")
+    shown = keyboard.close()
     assert re.search(r"… and [\d,]+ more", shown)
-    assert "`upcall inbox --json` shows everything" in shown
+    assert "`upcall inbox --json` shows everything" in shown.replace("\n┃", "")
     assert len(shown) < 1_000_000
 
 
 def test_a_question_shows_the_first_of_its_parts_and_how_many_more_there_are() -> None:
-    asked = Callback("q1", "s1", "a", "q", tool="t", args={f"k{number}": number for number in range(1_000)})
+    asked = Callback("q1", "s1", "a", "q", choices=tuple(f"c{number}" for number in range(1_000)))
     shown = ["".join(piece.text for piece in row) for row in question_rows(asked, now=0.0)]
-    assert "  k199 = 199" in shown
-    assert "  … and 800 more arguments; `upcall inbox --json` shows everything" in shown
+    assert "  200  c199" in shown
+    assert "  … and 800 more choices, with the numbers that follow; `upcall inbox --json` shows everything" in shown
+
+
+def test_a_pattern_and_the_calls_that_it_approves_are_shown_whole() -> None:
+    calls = tuple(CoveredCall(f"q{number}", {"path": "é  " * 2_000 + str(number)}) for number in range(8))
+    asked = Callback("q1", "s1", "a", "q", tool="t", args={}, patterns={"folder": "a" * 30_000})
+    rows = question_rows(asked.replace(covers={"folder": calls}), now=0.0)
+    shown = "".join(piece.text for row in rows for piece in row[1:])
+    assert "a" * 30_000 in shown
+    for one in calls:
+        assert f"{one.id} {msgspec.json.encode(one.args).decode()}" in shown
 
 
 async def test_a_form_with_tens_of_thousands_of_options_is_asked_without_holding_the_loop() -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -194,22 +195,18 @@ async def _print(callback: Callback, args: argparse.Namespace, hidden: HiddenQue
     store, shown = store_option(args), hidden.callback
     note = reveal_note(callback, hidden.hidden, store, program()) if callback.status == "open" else ""
     columns = min(width(), WIDEST) - 2
-    lines = await aside(
-        question_rows, shown, now=time.time(), width=columns, in_full=shown is callback, hidden=note
-    )
+    lines = question_rows(shown, now=time.time(), width=columns, in_full=shown is callback, hidden=note)
     last = answer_commands(shown, store, program()) if callback.status == "open" else [_outcome(shown)]
     command_rows = [
         [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")] for at, text in enumerate(last)
     ]
     console.print()
     if not sys.stdout.isatty():
-        for line in [*lines, *command_rows]:
+        for line in chain(lines, command_rows):
             say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
         return
     bar = Piece("┃ ", "yellow")
-    await print_rows(console, ([bar, *line] for line in lines))
-    # the terminal breaks a long command, so that it can be copied
-    await print_rows(console, ([bar, *line] for line in command_rows), soft_wrap=True)
+    await print_rows(console, ([bar, *line] for line in chain(lines, command_rows)))
 
 
 def _outcome(callback: Callback) -> str:

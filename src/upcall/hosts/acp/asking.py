@@ -19,7 +19,7 @@ from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.forms import Form, arguments_form, has_options, link_of, question_form
 from upcall.hosts.acp.question_updates import question_text, route_text
-from upcall.hosts.acp.tool_calls import text_content
+from upcall.hosts.acp.tool_calls import beside_diff, text_content
 from upcall.jsonrpc.errors import RpcError
 from upcall.observe.form import InvalidInput
 from upcall.observe.hidden_question import hidden_note, hide_secrets, is_approval
@@ -108,12 +108,16 @@ class Asking:
                 return None
 
     def _approval_content(self, callback: Callback, call: Mapping[str, Any], hidden: int) -> list[dict[str, Any]]:
-        """Return what the person approves: the change of a file, or all arguments, and who wants it."""
+        """Return what the person approves, whole: the change of a file, all other arguments, and who wants it."""
+        shown = hide_secrets(callback, self._redactor).callback
         content = list(cast("list[dict[str, Any]]", call.get("content") or []))
-        if not content:
-            shown = hide_secrets(callback, self._redactor).callback.args or {}
-            lines = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-            content = [text_content(f"```json\n{visible(lines, lines=True)}\n```")]
+        rest = beside_diff(content[0], shown.args or {}) if content else shown.args or {}
+        if rest or not content:
+            content.append(_json_content(rest))
+        for name, covered in shown.covers.items():
+            also = "calls that wait" if len(covered) > 1 else "a call that waits"
+            content.append(text_content(f"{visible(name)} ({visible(shown.patterns[name])}) allows {also}, too:"))
+            content += [_json_content(one.args) for one in covered]
         notes = [f"{callback.agent} wants to run {callback.tool}."]
         if route := route_text(callback, self._redactor):
             notes.append(route)
@@ -214,6 +218,11 @@ class Asking:
         if problem:
             parts.append(f"The answer was not accepted: {plain(problem)}")
         return "\n\n".join(parts)
+
+
+def _json_content(value: Any) -> dict[str, Any]:
+    lines = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text_content(f"```json\n{visible(lines, lines=True)}\n```")
 
 
 def _approval_options(callback: Callback, *, can_edit: bool) -> list[dict[str, Any]]:

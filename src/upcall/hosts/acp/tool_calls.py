@@ -111,6 +111,12 @@ class ToolCalls:
         return content + [{"type": "content", "content": one} for one in pictures]
 
 
+def beside_diff(diff: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that the change which it makes to a file does not show."""
+    shown = ("path", "content") if diff["oldText"] is None else ("path", "old_string", "new_string")
+    return {name: value for name, value in args.items() if name not in shown}
+
+
 def text_content(text: str) -> dict[str, Any]:
     """Return a text as content of a tool call."""
     return {"type": "content", "content": {"type": "text", "text": text}}

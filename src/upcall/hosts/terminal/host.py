@@ -8,7 +8,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -60,8 +60,8 @@ class TerminalPrompter:
         """Show one row."""
         self._console.print(rich_text(row))
 
-    async def show_question(self, lines: Sequence[Sequence[Piece]]) -> None:
-        """Show a whole question, with space above it."""
+    async def show_question(self, lines: Iterable[Sequence[Piece]]) -> None:
+        """Show a question, with space above it."""
         self._console.print()
         await print_rows(self._console, ([Piece("┃ ", "yellow"), *line] for line in lines))
 
@@ -74,8 +74,9 @@ class TerminalPrompter:
         await asyncio.to_thread(import_module, "prompt_toolkit")  # it takes long the first time
         shown, hidden = await aside(hide_secrets, callback, self._redactor)
         note = reveal_note(callback, hidden, self._store, self._program)
-        rows = await aside(question_rows, shown, now=time.time(), width=self.width, waiting=waiting, hidden=note)
-        await self.show_question(rows)
+        await self.show_question(
+            question_rows(shown, now=time.time(), width=self.width, waiting=waiting, hidden=note)
+        )
         with keep_keys():
             approves = is_approval(callback) or callback.intent == "approval"
             if approves and await drop_early_keys():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.observe.phrases import duration
@@ -12,12 +13,15 @@ from upcall.observe.story import Line, Story
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
     from rich.text import Text
 
 
 WIDEST = 100
 """The most columns to use: longer lines are hard to read."""
-_ROWS_AT_ONCE = 20
+_ROWS_AT_ONCE, _ROWS_AHEAD = 20, 200
+"""Rows that are printed before others have their turn, and rows that are made before they are printed."""
+
 _MARKS = {
     "ok": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -90,12 +94,26 @@ def rich_text(row: Iterable[Piece]) -> Text:
     return Text.assemble(*((piece.text, piece.style) for piece in row), no_wrap=True, overflow="ellipsis")
 
 
-async def print_rows(console: Console, rows: Iterable[Iterable[Piece]], *, soft_wrap: bool = False) -> None:
-    """Print rows, a few of them at a time."""
-    for number, row in enumerate(rows, 1):
-        console.print(rich_text(row), soft_wrap=soft_wrap)
-        if number % _ROWS_AT_ONCE == 0:
+async def print_rows(console: Console, rows: Iterable[Iterable[Piece]]) -> None:
+    """Print rows, a few of them at a time. They are made in a thread: some of them may take long.
+
+    The terminal itself breaks a row that is longer than the screen, so that it can be copied as one.
+    """
+    from rich.segment import Segments
+
+    made = iter(rows)
+    while ahead := await asyncio.to_thread(lambda: list(islice(made, _ROWS_AHEAD))):
+        for at in range(0, len(ahead), _ROWS_AT_ONCE):
+            console.print(Segments(_segments(console, ahead[at : at + _ROWS_AT_ONCE])), end="", soft_wrap=True)
             await asyncio.sleep(0)
+
+
+def _segments(console: Console, rows: Iterable[Iterable[Piece]]) -> Iterator[Segment]:
+    from rich.segment import Segment
+
+    for row in rows:
+        yield from (Segment(text, console.get_style(style) if style else None) for text, style in row)
+        yield Segment.line()
 
 
 def is_shown(line: Line, prompts: bool) -> bool:

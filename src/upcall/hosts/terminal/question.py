@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_wor
 PRIORITY_STYLES = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _MOST_ROWS = 20
 _LABEL_WIDTH = 8
+_NARROWEST = 20
 QUOTE = "│ "
 """Before each row that an agent wrote, so that none of them passes for a fact of the runtime."""
 
@@ -27,10 +28,13 @@ _WRAP_SIZE = 20_000
 """Characters to wrap at once: wrapping a word without spaces takes quadratic time."""
 
 LONGEST_SHOWN = 100_000
-"""Characters that are shown of a message, and of all arguments, choices or facts of the asker together."""
+"""Characters that are shown of a message, and of all choices or facts of the asker together."""
 
 _MOST_SHOWN = 200
-"""Arguments, choices or facts of the asker that are shown."""
+"""Choices or facts of the asker that are shown. Of what is approved, everything is shown."""
+
+_LONGEST_INDENTED = 100_000
+"""Characters of JSON that are shown with a line for each value: indentation may be much longer than the values."""
 
 _LONGEST_FACT = 20_000
 """Characters of a fact that are formatted; of most facts, 20 rows are shown."""
@@ -41,6 +45,8 @@ _LONGEST_EDIT = 100
 """The longest arguments to offer for editing in a command, in characters."""
 _ORIGINAL = "asked as"
 """The label of the original question if it was reworded. It is always shown in full."""
+_APPROVED = ("pattern", "covers")
+"""The labels of what else an approval may settle: shown exactly, and in full where it is answered."""
 
 _PARTIAL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
 
@@ -56,27 +62,29 @@ def question_rows(
     in_full: bool = True,
     waiting: int = 0,
     hidden: str = "",
-) -> list[list[Piece]]:
-    """Format the question as rows.
+) -> Iterator[list[Piece]]:
+    """Format the question as rows, one after the other: those of a call may be tens of thousands.
 
     in_full: show long texts in full, because a person must see what they answer
     waiting: the number of questions behind it
     hidden: a note about values that are not shown
     """
-    most = 1_000_000 if in_full else _MOST_ROWS
-    asked = wrap(callback.reworded or callback.message, width - len(QUOTE), most)
-    message = [[Piece(QUOTE, "dim"), Piece(row, "bold")] for row in asked]
-    body = _call(callback, width, most) if is_approval(callback) else message
-    lines = [*_head(callback, now, width, waiting), [], *body]
-    if is_approval(callback) and callback.reworded:
-        lines += message
-    lines += [[Piece(f"  {row}", "yellow")] for row in wrap(hidden, width - 2)] if hidden else []
-    lines += _choices(callback.choices, width, most)
-    facts = [row for name, text in _facts(callback) for row in _fact(name, text, width, most)]
+    most = None if in_full else _MOST_ROWS
+    yield from _head(callback, now, width, waiting)
+    yield []
+    if is_approval(callback):
+        yield from _call(callback.args or {}, width, most)
+    if callback.reworded or not is_approval(callback):
+        asked = wrap(callback.reworded or callback.message, width - len(QUOTE), most)
+        yield from ([Piece(QUOTE, "dim"), Piece(row, "bold")] for row in asked)
+    yield from ([Piece(f"  {row}", "yellow")] for row in (wrap(hidden, width - 2) if hidden else ()))
+    yield from _choices(callback.choices, width, most)
+    yield []
+    for name, text in _facts(callback):
+        yield from _fact(name, text, width, most)
     if callback.problem:
-        problem_rows = wrap(f"invalid answer: {callback.problem}", width)
-        facts += [[], *([Piece(row, "red")] for row in problem_rows)]
-    return [*lines, [], *facts] if facts else lines
+        yield []
+        yield from ([Piece(row, "red")] for row in wrap(f"invalid answer: {callback.problem}", width))
 
 
 def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list[Piece]]:
@@ -92,6 +100,8 @@ def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list
         parts.append(Piece(f"expires in {_duration(left)}" if left > 0 else "expired", "yellow"))
     parts += [Piece(f"{waiting} more wait{'s' if waiting == 1 else ''}", "dim")] if waiting > 0 else []
     rows = [[Piece(one_line(callback.agent, 40), "bold yellow"), Piece(f" {does}", "yellow")]]
+    if sum(_columns(piece.text) for piece in rows[0]) > width:
+        rows = [rows[0][:1], [Piece(f"  {does}", "yellow")]]
     for part in parts:
         if sum(len(piece.text) for piece in rows[-1]) + 3 + len(part.text) <= width:
             rows[-1] += [Piece(" · ", "dim"), part]
@@ -120,13 +130,13 @@ def _left_out(count: int, what: str) -> list[list[Piece]]:
     return [[Piece(f"  … and {count:,} more {what}; {_HOW_TO_SEE_ALL}", "bold yellow")]] if count else []
 
 
-def _choices(choices: Sequence[str], width: int, most: int) -> list[list[Piece]]:
+def _choices(choices: Sequence[str], width: int, most: int | None) -> list[list[Piece]]:
     shown = list(takewhile(_Room().take, choices))
     rows = [row for at, choice in enumerate(shown, 1) for row in _choice(at, choice, width, most)]
     return [*rows, *_left_out(len(choices) - len(shown), "choices, with the numbers that follow")]
 
 
-def _choice(number: int, choice: str, width: int, most: int) -> list[list[Piece]]:
+def _choice(number: int, choice: str, width: int, most: int | None) -> list[list[Piece]]:
     first, *more = wrap(visible(choice, lines=True), width - 6, most) or [""]
     label = f"  {number}  "
     return [[Piece(label, "cyan"), Piece(first)], *([Piece(" " * len(label)), Piece(row)] for row in more)]
@@ -136,18 +146,20 @@ def _duration(seconds: float) -> str:
     return duration(seconds) if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
-    """Format each argument as exact JSON: the approver has to see what will run."""
-    lines: list[list[Piece]] = []
-    args = callback.args or {}
-    shown = list(takewhile(_Room().take, args.items()))
+def _call(args: Mapping[str, Any], width: int, most: int | None) -> Iterator[list[Piece]]:
+    """Format each argument as exact JSON: the approver has to see what will run. Only a list cuts them."""
+    shown = args.items() if most is None else list(takewhile(_Room().take, args.items()))
     for name, value in shown:
-        label = visible(str(name)[:_LONGEST_FACT])
-        first, *more = json_rows(value, width - len(label) - 6, most)
-        lines.append([Piece(f"  {label} ", "cyan"), Piece("= ", "dim"), Piece(first)])
-        lines += [[Piece(f"    {row}")] for row in more]
-    lines += _left_out(len(args) - len(shown), "arguments")
-    return lines or [[Piece("  without arguments", "dim")]]
+        *above, label = cut(visible(str(name)), max(width - 6, 20))
+        if above or _columns(label) > width - 6 - _NARROWEST:
+            above, label = [*above, label], ""
+        yield from ([Piece(f"  {row}", "cyan")] for row in above)
+        rows = json_rows(value, width - _columns(label) - 6, most, None if most is None else LONGEST_SHOWN)
+        yield [Piece(f"  {label} " if label else "  ", "cyan"), Piece("= ", "dim"), Piece(next(rows))]
+        yield from ([Piece(f"    {row}")] for row in rows)
+    yield from _left_out(len(args) - len(shown), "arguments")
+    if not args:
+        yield [Piece("  without arguments", "dim")]
 
 
 def _facts(callback: Callback) -> list[tuple[str, str]]:
@@ -166,7 +178,7 @@ def _facts(callback: Callback) -> list[tuple[str, str]]:
     for name, made in callback.patterns.items():
         facts.append(("pattern", visible(f"{name}: {made}")))
         covered = callback.covers.get(name, ())
-        facts += [("covers", visible(f"{one.id} {_json_text(one.args)}")) for one in covered]
+        facts += [("covers", visible(f"{one.id} {_compact(one.args)}")) for one in covered]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
@@ -218,13 +230,18 @@ def _calling_tool(tool: str, arguments: Any) -> list[tuple[str, str]]:
     return [("in", "\n".join([inside, *shown]))]
 
 
-def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
+def _fact(name: str, text: str, width: int, most: int | None) -> Iterator[list[Piece]]:
     label = one_line(name, 20)
-    most = 1_000_000 if name == _ORIGINAL else min(most, _MOST_ROWS)
-    text = text if name == _ORIGINAL else shortened(text, _LONGEST_FACT)
-    first, *more = wrap(text, width - max(_LABEL_WIDTH, len(label)) - 2, most) or [""]
-    lines = [[Piece(f"{label:<{_LABEL_WIDTH}}  ", "dim"), Piece(first)]]
-    return lines + [[Piece(" " * (max(_LABEL_WIDTH, len(label)) + 2)), Piece(row)] for row in more]
+    room = width - max(_LABEL_WIDTH, len(label)) - 2
+    if name in _APPROVED:
+        rows = _limit_rows(cut(text, room), most)
+    elif name == _ORIGINAL:
+        rows = wrap(text, room)
+    else:
+        rows = wrap(shortened(text, _LONGEST_FACT), room, _MOST_ROWS)
+    named = f"{label:<{_LABEL_WIDTH}}  "
+    for number, row in enumerate(rows or [""]):
+        yield [Piece(" " * len(named)) if number else Piece(named, "dim"), Piece(row)]
 
 
 def route_steps(path: Sequence[Step]) -> list[str]:
@@ -241,50 +258,79 @@ def route_steps(path: Sequence[Step]) -> list[str]:
 # --- text -------------------------------------------------------------------------------
 
 
-def wrap(text: str, width: int, most: int = 1_000_000) -> list[str]:
+def wrap(text: str, width: int, most: int | None = None) -> list[str]:
     """Wrap a text into rows, keeping its line breaks; a last row says what is left out of a very long one."""
+    room = max(width, _NARROWEST)
     made: list[str] = []
     for row in plain(text[:LONGEST_SHOWN]).expandtabs(4).strip().splitlines():
         for at in range(0, max(len(row), 1), _WRAP_SIZE):
-            made += textwrap.wrap(row[at : at + _WRAP_SIZE], max(width, 20), break_on_hyphens=False) or [""]
+            parts = textwrap.wrap(row[at : at + _WRAP_SIZE], room, break_on_hyphens=False) or [""]
+            made += [fitting for part in parts for fitting in cut(part, room)]
     return [*_limit_rows(made, most), *_cut_off(len(text) - LONGEST_SHOWN)]
 
 
-def json_rows(value: Any, width: int, most: int = 1_000_000, longest: int = LONGEST_SHOWN) -> list[str]:
+def json_rows(
+    value: Any, width: int, most: int | None = None, longest: int | None = LONGEST_SHOWN
+) -> Iterator[str]:
     """Format JSON as rows, with invisible characters escaped; a last row says what is left out after `longest`."""
     body = msgspec.json.encode(value)
     text = body.decode("utf-8", "replace")
-    left_out = len(text) - longest
+    left_out = 0 if longest is None else len(text) - longest
     if left_out > 0:
         text = text[:longest]
-    elif len(text) > width and isinstance(value, dict | list):
+    elif width < len(text) <= _LONGEST_INDENTED and isinstance(value, dict | list):
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
-    text = visible(text, lines=True)
-    room = max(width, 20)
-    rows = _limit_rows([part for row in text.split("\n") for part in _cut(row, room)], most)
-    return [*rows, *_cut_off(left_out)]
+    rows = (part for row in visible(text, lines=True).split("\n") for part in cut(row, width))
+    yield from _limit_rows(rows, most)
+    yield from _cut_off(left_out)
+
+
+def _compact(value: Any) -> str:
+    return msgspec.json.encode(value).decode("utf-8", "replace")
 
 
 def _cut_off(count: int) -> list[str]:
     return [f"… and {count:,} more characters; {_HOW_TO_SEE_ALL}"] if count > 0 else []
 
 
-def _cut(row: str, room: int) -> Iterator[str]:
-    """Cut a row into parts of at most `room` characters, never inside an escape sequence."""
-    at = 0
-    while len(row) - at > room:
-        part = row[at : at + room]
+def cut(row: str, width: int) -> Iterator[str]:
+    """Cut a row into parts of at most `width` columns, but at least 20, and never inside an escape sequence."""
+    room, at = max(width, _NARROWEST), 0
+    while True:
+        part = _beginning(row[at : at + room], room)
+        if at + len(part) >= len(row):
+            yield part
+            return
         begun = _PARTIAL_ESCAPE.search(part)
         part = part[: begun.start(1)] if begun and begun.start(1) else part
         yield part
         at += len(part)
-    yield row[at:]
 
 
-def _limit_rows(lines: list[str], most: int) -> list[str]:
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"… and {len(lines) - most + 1} more lines"]
+def _beginning(part: str, room: int) -> str:
+    """Return as much of a text as fits into `room` columns; some letters take two of them."""
+    left = room
+    for at, letter in enumerate("" if part.isascii() else part):
+        left -= _columns(letter)
+        if left < 0:
+            return part[:at]
+    return part
+
+
+def _columns(text: str) -> int:
+    """Return the columns that a text takes on a screen."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _limit_rows(rows: Iterable[str], most: int | None) -> Iterable[str]:
+    if most is None:
+        return rows
+    lines = list(rows)
+    return lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more lines"]
 
 
 # --- how to answer ----------------------------------------------------------------------

@@ -36,14 +36,13 @@ def unfold_call(call: ShownCall, agent: str, width: int) -> list[list[Piece]]:
     return [*rows, [Piece("└", "dim")]]
 
 
-_ALL = 100_000_000
 _BAR = Piece("│ ", "dim")
 
 
 def _value_rows(value: Any, room: int) -> list[str]:
     if isinstance(value, str) and "\n" in value.strip():
         return _cut(visible(value, lines=True).expandtabs(4), room)
-    return json_rows(value, room, longest=_ALL)
+    return list(json_rows(value, room, longest=None))
 
 
 def _cut(text: str, room: int) -> list[str]:
