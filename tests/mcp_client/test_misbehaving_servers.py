@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_client.peers import UNASKED, Person, agent, raw, states
+from mcp_client.peers import UNASKED, Person, agent, free_port, listening, raw, states
+from quick import slow_after
 from security.measuring import measured
 from upcall import Approve, Reject, Runtime, tool
 from upcall.callbacks import Callback
@@ -299,6 +302,53 @@ async def test_an_answer_of_very_many_values_is_an_error_result_and_holds_nothin
     assert (reply.text, result.is_error) == ("done", True)
     assert problem in result.text
     cost.check()
+
+
+FORMS = ["one_event", "lines", "after_comment", "returns", "charset", "compressed", "whole"]
+
+
+@pytest.mark.parametrize("form", slow_after(1, FORMS))
+async def test_an_answer_of_very_many_values_over_http_is_an_error_result_in_whatever_form(
+    tmp_path: Path, form: str
+) -> None:
+    says = tmp_path / "says"
+    says.write_text(json.dumps({"content": [], "structuredContent": {"all": list(range(1_500_000))}}))
+    async with web_server(form, says) as servers:
+        await servers.connect("one")
+        async with measured() as cost:
+            reply, session = await play(servers, [call("one__act")])
+
+    (result,) = results(session)
+    assert (reply.text, result.is_error) == ("done", True)
+    cost.check()
+
+
+@pytest.mark.parametrize("form", ["one_event", "lines", "after_comment", "returns", "whole"])
+async def test_an_answer_over_http_is_read_in_whatever_form(tmp_path: Path, form: str) -> None:
+    given = {"content": [{"type": "text", "text": 'a "b", [c], ' * 50_000}]}
+    says = tmp_path / "says"
+    says.write_text(json.dumps(given))
+    async with web_server(form, says) as servers:
+        _, session = await play(servers, [call("one__act")])
+
+    (result,) = results(session)
+    assert not result.is_error
+    assert result.text.startswith('a "b", [c], a "b", [c], ')
+
+
+@asynccontextmanager
+async def web_server(form: str, says: Path) -> AsyncGenerator[McpServers]:
+    """The server of raw_web_server.py in one of its forms."""
+    port = free_port()
+    script = str(Path(__file__).parent / "raw_web_server.py")
+    process = await listening(port, sys.executable, "-I", script, str(port), form, str(says))
+    servers = McpServers({"one": {"url": f"http://127.0.0.1:{port}/mcp", **UNASKED}}, wait=20)
+    try:
+        yield servers
+    finally:
+        await servers.close()
+        process.kill()
+        await process.wait()
 
 
 async def test_nobody_is_asked_by_a_server_that_no_call_has_caused_to_ask(tmp_path: Path) -> None:

@@ -241,24 +241,33 @@ _CHUNK = 65_536
 
 
 def _has_more_values(text: str | bytes, most: int) -> bool:
-    """Return whether a JSON text holds more values than `most`, without parsing it.
+    """Return whether a JSON text holds more values than `most`, without parsing it."""
+    body = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if _count_marks(body) <= most:
+        return False
+    count = ValueCount(most)
+    return any(count.add(body[at : at + _CHUNK]) for at in range(0, len(body), _CHUNK))
+
+
+class ValueCount:
+    """Counts the values of a JSON text that comes in pieces, without parsing it.
 
     Each value but the first of a list or an object follows a comma, and each list or object has an opening bracket.
     What stands in texts does not count.
     """
-    body = text if isinstance(text, bytes) else text.encode(errors="replace")
-    if _count_marks(body) <= most:
-        return False
-    found, in_text, left = 0, False, b""
-    for at in range(0, len(body), _CHUNK):
-        chunk = left + body[at : at + _CHUNK]
-        left = b"\\" if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else b""  # what it escapes is in the next chunk
-        pieces = chunk[: len(chunk) - len(left)].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        found += _count_marks(b"".join(pieces[1 if in_text else 0 :: 2]))
-        in_text ^= len(pieces) % 2 == 0
-        if found > most:
-            return True
-    return False
+
+    def __init__(self, most: int = PARTS) -> None:
+        self._left, self._in_text, self._unread = most, False, b""
+
+    def add(self, piece: bytes) -> bool:
+        """Count the values of the next piece; returns whether there are more than `most` by now."""
+        chunk = self._unread + piece
+        self._unread = b"\\" if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else b""  # it escapes what follows
+        read = chunk[: len(chunk) - len(self._unread)]
+        parts = read.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        self._left -= _count_marks(b"".join(parts[1 if self._in_text else 0 :: 2]))
+        self._in_text ^= len(parts) % 2 == 0
+        return self._left < 0
 
 
 def _count_marks(body: bytes) -> int:

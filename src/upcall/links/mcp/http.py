@@ -12,17 +12,18 @@ from mcp.client.streamable_http import streamable_http_client
 
 from upcall.links.mcp.config import ServerConfig
 from upcall.links.mcp.stdio import MESSAGE
-from upcall.safety.bounds import excess_in_text
+from upcall.safety.bounds import PARTS, ValueCount, excess_in_text
 
 _CONNECT, _SILENCE = 10.0, 300.0
 """Seconds for connecting and sending, and seconds without a byte of an answer."""
 
 _SESSION, _BAD_REQUEST, _NOT_FOUND = "mcp-session-id", 400, 404
+_EVENTS, _DATA = "text/event-stream", b"data:"
 _SMALL = 10_000
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of at most MESSAGE bytes, and of a bounded number of values if it is JSON."""
+    """A body in one piece: at most MESSAGE bytes, and a bounded number of values if it is JSON."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -42,13 +43,63 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
+class _BoundedEvents(httpx2.AsyncByteStream):
+    """A stream of events, each of a bounded number of values. The library bounds their bytes.
+
+    Values are counted as they arrive, so that too many of them are never parsed. Lines are read exactly as the
+    library reads them.
+    """
+
+    def __init__(self, body: Any) -> None:
+        self._body, self._count = body, ValueCount()
+        self._begin, self._is_data = b"", False  # of the line that has not ended
+        self._ends_with_return = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            self._read(chunk)
+            yield chunk
+
+    def _read(self, chunk: bytes) -> None:
+        text = b"\r" + chunk if self._ends_with_return else chunk
+        self._ends_with_return = text.endswith(b"\r")
+        text = text[: len(text) - self._ends_with_return].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ended, rest = text.split(b"\n")
+        for part in ended:
+            self._add(part)
+            if not self._begin:
+                self._count = ValueCount()
+            self._begin, self._is_data = b"", False
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        """Read the next part of a line."""
+        missing = len(_DATA) - len(self._begin)
+        if missing > 0:
+            self._begin, part = self._begin + part[:missing], part[missing:]
+            self._is_data = self._begin == _DATA
+        if self._is_data and part and self._count.add(part):
+            raise httpx2.SSEError(f"the server's answer is too large: it has more than {PARTS} values")
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._body.aclose()
+
+
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    """Bounds every body but event streams, whose events the library bounds one by one."""
+    """Bounds every body. A compressed one is refused: its size and its values are not known before it is read."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return the answer, with its body bounded."""
+        request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("the server compressed its answer, although it was asked not to")
+        if response.headers.get("content-type", "").lower().startswith(_EVENTS):
+            response.headers["content-type"] = _EVENTS  # without a charset: events are UTF-8, whatever it says
+            response.stream = _BoundedEvents(response.stream)
+        else:
             response.stream = _Bounded(response.stream)
         if _SESSION in request.headers and await _is_forgotten(response):
             await response.aclose()
