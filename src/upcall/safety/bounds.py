@@ -38,6 +38,9 @@ KEPT = 4_000_000
 TEXT = 4_000_000
 """Characters of text, thoughts and arguments that one response of a model may have."""
 
+PROMPT = 4_000_000
+"""Characters of text that a prompt may have, and a message that a hook or a tool adds."""
+
 CALLS = 1000
 """Tool calls that one response may make."""
 

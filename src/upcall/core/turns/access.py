@@ -33,7 +33,7 @@ from upcall.messages import (
     replace_surrogates,
     user,
 )
-from upcall.safety.bounds import brief
+from upcall.safety.bounds import PROMPT, brief
 from upcall.safety.private_files import private_paths
 
 R = TypeVar("R")
@@ -187,6 +187,8 @@ class HookSession(SessionView):
     async def start_child(self, agent: Agent | str, prompt: str, spec: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run another agent as a child; returns its reply."""
         name = _agent_name(agent)
+        if isinstance(cast("Any", prompt), str) and (problem := _too_long(prompt)):
+            raise SetupError(f"the prompt {problem}")
         return await self.child(agent, prompt, self._name("child", [name, prompt]), spec)
 
     async def submit(
@@ -472,13 +474,24 @@ def _agent_name(agent: Any) -> str:
 
 
 def prompt_message(given: str | Message) -> Message:
-    """The message that a prompt is; SetupError where it is empty, which no provider takes."""
+    """The message that a prompt is; SetupError where it is too long, or empty, which no provider takes."""
     is_text = isinstance(given, str)
     if not is_text and not hasattr(given, "parts"):
         raise SetupError(f"a prompt is a text or a Message, not {brief(given)}")
+    texts = [given] if is_text else [p.text for p in given.parts if isinstance(p, Text | Instruction)]
+    if problem := _too_long(*texts):
+        raise SetupError(f"the prompt {problem}")
     if not given.strip() if is_text else is_blank(given):
         raise SetupError("the prompt is empty; say what the agent should do")
     return user(given) if is_text else given
+
+
+def _too_long(*texts: str) -> str:
+    """Say that texts are too long to be given to a model, or return ""."""
+    size = sum(map(len, texts))
+    if size <= PROMPT:
+        return ""
+    return f"has {size:,} characters; the most are {PROMPT:,}. Put long text into a file and name its path"
 
 
 def message_from(role: str, content: str) -> Message:
@@ -487,6 +500,8 @@ def message_from(role: str, content: str) -> Message:
         raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
     if not isinstance(cast("Any", content), str):
         raise UpcallError(f"the content of add_message(role, content) is a text, not {brief(content)}")
+    if problem := _too_long(content):
+        raise UpcallError(f"the content of add_message(role, content) {problem}")
     part = Instruction(replace_surrogates(content)) if role == "system" else Text(replace_surrogates(content))
     return Message("assistant" if role == "assistant" else "user", (part,))
 

@@ -8,10 +8,11 @@ from urllib.parse import unquote, urlsplit
 
 from upcall.jsonrpc.errors import INVALID_PARAMS, RpcError
 from upcall.messages import Image, Message, Part, Text
+from upcall.safety.bounds import PROMPT
 from upcall.safety.framing import harmless_file
 
 _CLOSING = '"<>'
-_MOST_BLOCKS, _MOST_CHARACTERS, _LONGEST_NAME = 1000, 4_000_000, 4_096
+_MOST_BLOCKS, _LONGEST_NAME = 1000, 4_096
 
 
 def message_of(blocks: list[dict[str, Any]]) -> Message:
@@ -25,6 +26,8 @@ def message_of(blocks: list[dict[str, Any]]) -> Message:
         if part is None:
             raise RpcError(INVALID_PARAMS, f"prompt[{number}] is not a content block that this agent accepts")
         parts.append(part)
+    if sum(len(part.text) for part in parts if isinstance(part, Text)) > PROMPT:
+        raise RpcError(INVALID_PARAMS, f"a prompt may have at most {PROMPT} characters of text")
     joined: list[Part] = []
     for is_text, group in groupby(parts, lambda part: isinstance(part, Text)):
         if is_text:  # one text reads better than many
@@ -39,14 +42,14 @@ def message_of(blocks: list[dict[str, Any]]) -> Message:
 
 def _check_sizes(blocks: list[dict[str, Any]]) -> None:
     """Raise RpcError if the texts or a name in content blocks are too long to be worked on."""
-    left = _MOST_CHARACTERS
+    left = PROMPT
     for number, block in enumerate(blocks):
         resource = block.get("resource")
         fields = block | cast("dict[str, Any]", resource) if isinstance(resource, dict) else block
         text = fields.get("text")
         left -= len(text) if isinstance(text, str) else 0
         if left < 0:
-            raise RpcError(INVALID_PARAMS, f"a prompt may have at most {_MOST_CHARACTERS} characters of text")
+            raise RpcError(INVALID_PARAMS, f"a prompt may have at most {PROMPT} characters of text")
         for name in ("name", "uri"):
             value = fields.get(name)
             if isinstance(value, str) and len(value) > _LONGEST_NAME:
