@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from upcall import Agent, Request, Runtime, tool
+from upcall.events import ToolEnded
 from upcall.kit import stuck
 from upcall.messages import Result
 from upcall.models import Script, call
@@ -49,6 +52,40 @@ async def test_a_thousand_calls_of_unknown_tools_do_not_hold_the_loop(name: str)
     assert len(found) == 1000
     assert "The tools are: " in found[2].text
     assert "earlier result of this response lists the tools" in found[3].text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["serach", "echo"])
+async def test_a_thousand_calls_of_a_response_leave_the_loop_to_others_while_they_are_stored(
+    name: str, tmp_path: Path
+) -> None:
+    agent = Agent("a", model=Script([[call(name, word=str(n)) for n in range(1000)], "end"]), tools=[echo])
+    async with Runtime(tmp_path / "log.db", agents=[agent], hold=0.0) as runtime:
+        session = await runtime.start(agent)
+        async with measured() as took:
+            items = [item async for item in session.stream("go")]
+        took.check(stall=0.1)
+    assert sum(isinstance(item, ToolEnded) for item in items) == 1000
+
+
+async def test_a_turn_that_is_cancelled_while_its_calls_are_started_ends() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def cancels(word: str) -> str:
+        """Cancel the turn."""
+        ran.append(word)
+        if len(ran) == 1:
+            turn.cancel()
+        return "ok"
+
+    agent = Agent("a", model=Script([[call("cancels", word=str(n)) for n in range(1000)], "end"]), tools=[cancels])
+    async with Runtime(agents=[agent], hold=0.0) as runtime:
+        session = await runtime.start(agent)
+        turn = asyncio.ensure_future(session.prompt("go"))
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+    assert 0 < len(ran) < 1000
 
 
 async def test_an_unknown_tool_after_many_known_ones_is_told_the_names() -> None:

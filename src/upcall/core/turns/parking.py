@@ -12,6 +12,9 @@ R = TypeVar("R")
 CANCEL_GRACE = 5.0
 """Seconds to wait for tasks that don't end when they are cancelled."""
 
+_STARTED_AT_ONCE = 50
+"""Tasks to start before others on the event loop have their turn."""
+
 
 class Parking(BaseException):
     """Raised through code that waits for a callback when its run is parked.
@@ -69,7 +72,8 @@ class Activity:
     async def run_all(self, works: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
         """Run coroutines side by side and return their results in order; the first failure of the list is raised.
 
-        The caller counts as waiting until the last of them has ended. If it is cancelled, they are too.
+        The caller counts as waiting until the last of them has ended. If it is cancelled, they are too. Of very
+        many, a few are started at a time: until its first wait, each of them holds the event loop.
         """
         left, all_ended = len(works), asyncio.get_running_loop().create_future()
 
@@ -81,12 +85,18 @@ class Activity:
                 all_ended.set_result(None)
 
         with ExitStack() as caller_waits:
-            tasks = [self.start(work, on_end) for work in works]
-            caller_waits.enter_context(self.waiting())
+            tasks: list[asyncio.Task[R]] = []
             try:
+                for number, work in enumerate(works):
+                    if number and number % _STARTED_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                    tasks.append(self.start(work, on_end))
+                caller_waits.enter_context(self.waiting())
                 await all_ended
             except asyncio.CancelledError:
                 caller_waits.close()
+                for work in works[len(tasks) :]:
+                    work.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait([asyncio.gather(*tasks, return_exceptions=True)], timeout=CANCEL_GRACE)
