@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from core.doubles import Place
-from upcall import Agent, Context, Hooks, Request, Runtime, RuntimeClosed, SessionAccess, tool
+from upcall import (
+    Agent,
+    Context,
+    Hooks,
+    Message,
+    Request,
+    Runtime,
+    RuntimeClosed,
+    SessionAccess,
+    SyncContext,
+    tool,
+)
 from upcall.events import CallbackAsked
 from upcall.models import Script, call
 
@@ -428,6 +439,111 @@ async def test_a_drain_keeps_the_question_of_a_tool_that_catches_every_exception
         (callback,) = await runtime.inbox()
         await runtime.answer(callback.id, "this")
         assert (await runtime.resume("s")).text == "got this"
+
+
+async def guarded_child(ctx: Context | SessionAccess) -> str:
+    try:
+        return (await ctx.start_child("below", "go")).text
+    except Exception as error:
+        return f"gave up: {error!r}"
+
+
+async def guarded_side_turn(ctx: Context | SessionAccess) -> str:
+    try:
+        return await ctx.prompt("How is it?")
+    except Exception as error:
+        return f"gave up: {error!r}"
+
+
+async def bare_child(ctx: Context | SessionAccess) -> str:
+    try:
+        return (await ctx.start_child("below", "go")).text
+    except BaseException as error:
+        return f"gave up: {error!r}"
+
+
+async def grouped_child(ctx: Context | SessionAccess) -> str:
+    try:
+        async with asyncio.TaskGroup() as group:
+            child = group.create_task(ctx.start_child("below", "go"))
+    except ExceptionGroup as error:
+        return f"gave up: {error!r}"
+    return child.result().text
+
+
+class Watchful:
+    """A lead whose tool or hook starts something and catches what it raises; the work takes its time."""
+
+    def __init__(self, start: Callable[[Any], Awaitable[str]], where: str) -> None:
+        self.gate = Gate()
+
+        @tool(repeatable=True)
+        async def delegate(ctx: Context) -> str:
+            """Start something, and give up where that fails."""
+            return await start(ctx)
+
+        @tool(repeatable=True)
+        def from_a_thread(ctx: SyncContext) -> str:
+            """Start a child, and give up where that fails."""
+            try:
+                return ctx.start_child("below", "go").text
+            except Exception as error:
+                return f"gave up: {error!r}"
+
+        @tool(read_only=True)
+        async def work() -> str:
+            """Work until told."""
+            return await self.gate()
+
+        async def note(session: SessionAccess, message: Message) -> str:
+            return f"{message.text} {await start(session)}"
+
+        called = "from_a_thread" if where == "a plain tool" else "delegate"
+
+        def leads(request: Request) -> Any:
+            if request.purpose == "side_turn":
+                return "it worked" if "worked" in results(request) else call("work")
+            if where == "a hook":
+                return request.messages[0].text
+            return results(request)[0] if results(request) else call(called)
+
+        below = Agent("below", model=Script(lambda r: "it worked" if results(r) else call("work")), tools=[work])
+        hooks = Hooks(pre_request=[note]) if where == "a hook" else Hooks()
+        tools = [delegate, from_a_thread, work]
+        self.agent = Agent("lead", model=Script(leads), agents=[below], tools=tools, hooks=hooks)
+
+
+GUARDED = {
+    "a tool that starts a child": (guarded_child, "a tool"),
+    "a hook that starts a child": (guarded_child, "a hook"),
+    "a plain tool that starts a child": (guarded_child, "a plain tool"),
+    "a tool that asks its own agent": (guarded_side_turn, "a tool"),
+    "a hook that asks its own agent": (guarded_side_turn, "a hook"),
+    "a tool with a bare except": (bare_child, "a tool"),
+    "a hook with a bare except": (bare_child, "a hook"),
+    "a tool with a group of tasks": (grouped_child, "a tool"),
+}
+
+
+@pytest.mark.parametrize("drain", [20.0, 0.0], ids=["drained", "stopped at once"])
+@pytest.mark.parametrize(("start", "where"), GUARDED.values(), ids=GUARDED.keys())
+async def test_code_that_catches_every_exception_does_not_take_a_drain_for_a_failure(
+    start: Callable[[Any], Awaitable[str]], where: str, drain: float, tmp_path: Path
+) -> None:
+    place, watchful = Place(tmp_path / "log.db"), Watchful(start, where)
+    runtime = Runtime(place.store(), agents=[watchful.agent])
+    turn = asyncio.ensure_future((await runtime.start(watchful.agent, "s")).prompt("so"))
+    await watchful.gate.begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=drain))
+    await asyncio.sleep(0)
+    watchful.gate.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+    async with Runtime(place.store(), agents=[watchful.agent]) as runtime:
+        assert (await runtime.status("s"), await runtime.ready()) == ("interrupted", ["s"])
+        assert (await runtime.resume("s")).text.removeprefix("so ") == "it worked"
 
 
 async def test_whoever_follows_the_log_hears_that_the_runtime_is_closed(place: Place) -> None:

@@ -19,10 +19,10 @@ from upcall.core.log.load import conversation
 from upcall.core.log.state import SessionState
 from upcall.core.routing.question import asking, outcome_of, plain_json
 from upcall.core.turns.effects import failed_effect, logged_effect
-from upcall.core.turns.parking import CANCEL_GRACE, Parking
+from upcall.core.turns.parking import CANCEL_GRACE, Parking, Stopping
 from upcall.core.turns.timeouts import ToolTimeout
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
-from upcall.errors import CallEnded, SetupError, UpcallError
+from upcall.errors import STOPS, CallEnded, SetupError, UpcallError
 from upcall.messages import (
     Instruction,
     Message,
@@ -116,6 +116,8 @@ class HookSession(SessionView):
     _logged: list[bytes] | tuple[()] | None = None
     ended: Literal["", "ended", "stopped"] = ""
     """Says that the call or hook has ended, or was stopped while its code ran. Nothing is done for it any more."""
+    stopped_by: Exception | None = None
+    """What ended the work on the session while this call or hook waited. What its code makes of that is dropped."""
 
     @property
     def workspace(self) -> Files | None:
@@ -163,8 +165,11 @@ class HookSession(SessionView):
             return
         if self._state.conversation.calls:
             self._write(events.CompactionAsked(keep_last, True, self._origin))
-        else:
+            return
+        try:
             await self.turn.services.summarise(self.turn, keep_last, self._origin)
+        except STOPS as error:
+            raise self._stopping(error) from None
 
     async def get_history(self) -> list[Message]:
         """The whole conversation from the log, what was compacted away too."""
@@ -182,7 +187,10 @@ class HookSession(SessionView):
         if self.turn.purpose == "side_turn":
             raise UpcallError("session.prompt can't be used in a side turn: the agent would ask itself endlessly")
         prompt_message(text)
-        return await self.turn.services.side_turn(self.turn, text, self._name("side", text))
+        try:
+            return await self.turn.services.side_turn(self.turn, text, self._name("side", text))
+        except STOPS as error:
+            raise self._stopping(error) from None
 
     async def start_child(self, agent: Agent | str, prompt: str, spec: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run another agent as a child; returns its reply."""
@@ -222,21 +230,28 @@ class HookSession(SessionView):
         except Parking:
             self.turn.services.note_child_waits(self.turn, self._origin)
             raise
+        except STOPS as error:
+            raise self._stopping(error) from None
         finally:
             slots.step_in(asker.origin)
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
-        self._check_running()
-        asked = await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
-        return outcome_of(asked)
+        return outcome_of(await self._ask(message, callback_type, options))
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
-        self._check_running()
-        asked = await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
+        asked = await self._ask(message, callback_type, options)
         outcome_of(asked)
         return public(asked)
+
+    async def _ask(self, message: str, callback_type: str, options: dict[str, Any]) -> Callback:
+        """Raise a callback and return it once it is settled."""
+        self._check_running()
+        try:
+            return await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
+        except STOPS as error:
+            raise self._stopping(error) from None
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
@@ -278,6 +293,11 @@ class HookSession(SessionView):
         await log.flush()
         return ended.value
 
+    def _stopping(self, error: Exception) -> Stopping:
+        """Return the exception that ends this call or hook because the work on the session ends here."""
+        self.stopped_by = error
+        return Stopping(error)
+
     def asking(self) -> CallbackScope:
         """The scope of this run's questions."""
         if self.asker is None:
@@ -295,6 +315,11 @@ class HookSession(SessionView):
         self.ended = "stopped" if self.guard is not None and self.guard.is_cut else "ended"
         if self.asker is not None:
             self.asker.close()
+
+    def check_stopped(self) -> None:
+        """Raise what ended the work on the session while this waited, whatever its code made of it."""
+        if self.stopped_by is not None:
+            raise self.stopped_by
 
     def refusal(self) -> BaseException:
         """The exception for code of a call or hook that has ended.
@@ -354,12 +379,14 @@ class CallContext(HookSession):
         if not self.ended:
             self.turn.show_output(self._origin, text)
 
-    def end_call(self) -> bool:
-        """End it like a hook's; return whether the loop still does something for a thread of it."""
+    async def end_call(self) -> None:
+        """End it like a hook's, with what the loop still does for a thread of it."""
         self.end()
-        return bool(self.works)
+        if self.works:
+            await self._end_works()
+        self.check_stopped()
 
-    async def end_works(self) -> None:
+    async def _end_works(self) -> None:
         """Cancel what the loop still does for the tool's threads, and wait until it has ended."""
         works = tuple(self.works or ())
         for work in works:

@@ -67,6 +67,8 @@ async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any],
                 raise
             except Exception as error:
                 raise HookFailed(name_of(hook), point, error) from error
+            finally:
+                access.check_stopped()
             if isinstance(out, type(value)):
                 value, args = out, (args[0], out)
             elif point == "model_failed" and isinstance(out, Request):

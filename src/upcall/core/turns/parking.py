@@ -23,6 +23,18 @@ class Parking(BaseException):
     """
 
 
+class Stopping(BaseException):
+    """Carries `error`, which ends the work of this process on a session, through the code of a tool or hook.
+
+    A BaseException, so that `except Exception` around a wait for a child, a side turn or an answer does not take a
+    drain or a takeover for a failure of what it waited for.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Activity:
     """Counts what runs in a run tree, or in one of its turns, so that it is known when everything waits.
 

@@ -227,8 +227,8 @@ class ToolStep(msgspec.Struct, eq=False):
             result = _ungrouped(call_id, tool.name, group)
         finally:
             self.call.ran_seconds = guard.stop()  # it may have waited, and run again
-            if context is not None and context.end_call():
-                await context.end_works()
+            if context is not None:
+                await context.end_call()
         guard.take_back_cancel()
         return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
 
@@ -244,6 +244,7 @@ class ToolStep(msgspec.Struct, eq=False):
             return value
         finally:
             context.end()
+            context.check_stopped()
 
     def _check_replay(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
