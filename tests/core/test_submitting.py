@@ -500,6 +500,64 @@ async def test_a_session_whose_workers_died_three_times_in_its_first_hooks_fails
         await store.close()
 
 
+@pytest.mark.parametrize("then", ["resumed", "prompted"])
+async def test_a_started_session_whose_workers_died_three_times_in_its_first_hooks_fails_and_can_begin(
+    then: str, tmp_path: Path
+) -> None:
+    path, now, begun = tmp_path / "log.db", [1_000_000.0], list[str]()
+
+    async def asks(session: SessionAccess) -> None:
+        begun.append(await session.raise_callback("which?", "blocker"))
+
+    agent = Agent("a", model=Script(["done"]), hooks=Hooks(begin_session=[asks]))
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent], hold=0) as runtime:
+        await runtime.start("a", "s")
+        await runtime.answer((await runtime.inbox())[0].id, "b")
+    stores = [SqliteStore(path, lambda: now[0]) for _ in range(3)]
+    for number, store in enumerate(stores):  # each takes it and dies: its heartbeat is an hour late
+        await store.open()
+        claim = await store.take()
+        assert claim is not None
+        if number:
+            stored = store.append("s", [TurnResumed(0, died=True)], claim)
+            assert stored is None or await stored is None
+        now[0] += 3600
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent]) as runtime:
+        assert (await work(runtime), await runtime.status("s")) == ([("s", "failed")], "failed")
+        assert (await work(runtime), begun) == ([], [])
+        if then == "resumed":
+            await runtime.resume("s")
+            assert (await runtime.status("s"), begun) == ("idle", ["b"])
+        assert (await (await runtime.load("s")).prompt("go")).text == "done"
+        assert begun == ["b"]
+    for store in stores:
+        await store.close()
+
+
+async def test_a_started_session_whose_worker_died_in_its_first_hooks_notes_it_and_begins_again(
+    tmp_path: Path,
+) -> None:
+    path, now, begun = tmp_path / "log.db", [1_000_000.0], list[str]()
+
+    async def asks(session: SessionAccess) -> None:
+        begun.append(await session.raise_callback("which?", "blocker"))
+
+    agent = Agent("a", model=Script(["done"]), hooks=Hooks(begin_session=[asks]))
+    store = SqliteStore(path, lambda: now[0])
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent], hold=0) as runtime:
+        await runtime.start("a", "s")
+        await runtime.answer((await runtime.inbox())[0].id, "b")
+    await store.open()
+    assert await store.take() is not None
+    now[0] += 3600
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent]) as runtime:
+        assert len(await work(runtime)) == 1
+        assert (await runtime.status("s"), begun) == ("idle", ["b"])
+        died = [event.died for event in await runtime.store.read("s") if isinstance(event, TurnResumed)]
+        assert died == [True]
+    await store.close()
+
+
 async def test_a_session_whose_worker_died_in_its_first_hooks_begins_again(tmp_path: Path) -> None:
     path, now, begun = tmp_path / "log.db", [1_000_000.0], list[str]()
     agent = Agent(

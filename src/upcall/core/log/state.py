@@ -187,6 +187,8 @@ class SessionState(msgspec.Struct, eq=False):
         match event.point:
             case "begin_session":
                 self.begun, turn.parked = True, False
+                if turn.phase == "failed" and turn.prompt is None:  # it was these hooks that had failed
+                    turn.phase, turn.error = "idle", ""
             case "pre_request":
                 turn.pre_passed = True
                 if event.message is not None and turn.prompt is not None:

@@ -32,7 +32,7 @@ async def begin_stored(tree: RunTree, turn: Turn) -> bool:
 
 async def _note_death(turn: Turn, claim: Claim | None) -> None:
     """Write down that the worker before this one died in the hooks, so that those who kill workers are found."""
-    if claim is not None and claim.orphaned and (turn.state.queued or turn.state.turn.prompt):
+    if claim is not None and claim.orphaned:
         turn.log.add(TurnResumed(turn.state.turn.number, died=True))
         await turn.log.flush(lazy=True)
 

@@ -70,8 +70,7 @@ def rate_limit(error: BaseException | None) -> ModelUnavailable | None:
 
 async def deaths(store: Store, claim: Claim, state: SessionState) -> int:
     """Return how many workers in a row died with this tree while nothing new was written to its log."""
-    is_beginning = not state.begun and bool(state.queued or state.turn.prompt)
-    if not claim.orphaned or not (is_beginning or state.turn.phase == "running"):
+    if not claim.orphaned or (state.begun and state.turn.phase != "running"):
         return 0
     first = state.turn.prompt.seq if state.turn.prompt is not None else 0
     tail: list[AnyEvent] = []

@@ -183,7 +183,7 @@ class TreeTaker:
         return ""
 
     async def _set_aside(self, claim: Claim, state: SessionState, why: str) -> None:
-        """Fail the turn under way; the queued one where the begin_session hooks have not passed."""
+        """Fail the turn under way; the queued one, or the beginning, where begin_session hooks have not passed."""
         number, seconds, written = state.turn.number, state.turn.ran_seconds, list[AnyEvent]()
         if state.queued and not state.begun and not state.turn.retry:
             queued = state.queued[0]
