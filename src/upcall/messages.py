@@ -87,6 +87,7 @@ class Result(Value, frozen=True, tag_field="part", tag="result"):
     is_error: whether the call failed
     json: the value, if the tool returned JSON
     images: pictures that the model sees
+    is_none: whether a program called the tool and it returned None, which the program then gets
     """
 
     call_id: str
@@ -94,11 +95,12 @@ class Result(Value, frozen=True, tag_field="part", tag="result"):
     is_error: bool = False
     json: Any = None
     images: tuple[Image, ...] = ()
+    is_none: bool = False
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with these fields changed; a new `text` drops `json`, unless that is given too."""
         if "text" in changes:
-            changes.setdefault("json", None)
+            changes = {"json": None, "is_none": False} | changes
         return msgspec.structs.replace(self, **changes)
 
 

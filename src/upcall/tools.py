@@ -434,6 +434,11 @@ def unknown_tool_again(name: str) -> str:
     return f"there is no tool called {_brief_name(name)}. An earlier result of this response lists the tools."
 
 
+def unknown_tool_of_hook(name: str, called: str) -> str:
+    """Return the text for a model whose call a hook changed to one of a tool that does not exist."""
+    return f"there is no tool called {_brief_name(name)}: a hook changed this call of {_brief_name(called)} to it."
+
+
 _LONGEST_NAME = 64
 
 

@@ -904,3 +904,20 @@ async def test_a_hook_that_changes_one_to_true_in_a_message_is_in_the_rebuilt_re
 def take_number(x: int) -> str:
     """Take a number."""
     return "taken"
+
+
+async def test_a_call_that_a_hook_changed_to_an_unknown_tool_says_so_and_refers_to_no_list() -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    def rename(session: SessionAccess, call: Call) -> Call:
+        return call.replace(name="looks")
+
+    agent = Agent("a", model=Script([call("look"), "over"]), tools=[look], hooks=Hooks(before_tool=[rename]))
+    async with Runtime(":memory:", agents=[agent]) as runtime:
+        session = await runtime.start(agent)
+        await session.prompt("go")
+        (result,) = [result for message in session.get_messages() for result in message.results]
+    assert result.text == "there is no tool called 'looks': a hook changed this call of 'look' to it."

@@ -582,3 +582,29 @@ async def test_a_program_gets_what_a_hook_made_of_a_result(value: Any) -> None:
     (result,) = await told(desk, agent)
     assert result.text == "'hidden'"
     assert not [event for event in await desk.log(agent, None) if "SECRET" in repr(event)]
+
+
+async def test_a_program_gets_none_from_a_tool_that_returns_none(place: Desk) -> None:
+    @tool
+    async def save(name: str) -> None:
+        """Save."""
+
+    @tool
+    async def say() -> str:
+        """Say it."""
+        return "done"
+
+    agent = programmer("raise_callback('go?')\n(save('x'), say())", tools=[save, say])
+    await through(place, agent, "yes")
+    assert (await told(place, agent))[0].text == "(None, 'done')"
+
+
+async def test_a_model_reads_done_where_a_tool_returns_none() -> None:
+    @tool
+    async def save() -> None:
+        """Save."""
+
+    agent = Agent("a", model=Script([call("save"), "over"]), tools=[save])
+    desk = Desk()
+    await desk.prompt(agent)
+    assert (await told(desk, agent))[0].text == "done"

@@ -292,6 +292,49 @@ async def test_a_missing_snapshot_is_an_error_and_its_open_question_is_withdrawn
     assert await desk.inbox(agent) == []
 
 
+GONE = {
+    "plain": "try:\n    asking('colour')\nexcept RuntimeError as error:\n    print(error)\nread_file('b')",
+    "gathered": "import asyncio\ntry:\n    await asyncio.gather(asking('colour'), read_file('b'))\n"
+    "except RuntimeError as error:\n    print(error)\nread_file('b')",
+}
+
+
+@pytest.mark.parametrize("program", GONE.values(), ids=GONE.keys())
+async def test_a_program_whose_tool_no_longer_exists_gets_an_error_that_carries_the_answer(
+    program: str, desk: Desk, files: Files
+) -> None:
+    before = programmer(program, tools=[files.asking, files.read_file])
+    after = programmer(program, tools=[files.read_file])
+    await desk.prompt(before)
+    await desk.settle(before, "red")
+    assert (await desk.resume(after)).status == "done"
+    (result,) = await told(desk, after)
+    assert not result.is_error
+    assert "there is no tool called 'asking'. The tools are: raise_callback, read_file." in result.text
+    assert "While the call waited, it received: the answer to 'which colour?' was 'red'." in result.text
+    assert result.text.endswith("'<b>'")
+
+
+async def test_a_program_that_died_gets_the_logged_results_of_a_tool_that_no_longer_exists(tmp_path: Path) -> None:
+    program, checked = "print(read_file('a'))\nprint(raise_callback('size?'))\nread_file('b')", 0
+    for appends in range(3, MOST):
+        folder = tmp_path / str(appends)
+        folder.mkdir()
+        files, place = Files(folder), Place(folder / "log.db")
+        parked = await dies(place, programmer(program, tools=[files.read_file]), appends)
+        async with Runtime(place.store(), agents=[]) as runtime:
+            log = [event async for event in runtime.events("s")]
+        if any(isinstance(event, ToolEnded) and event.call_id == "r1c0.1" for event in log):
+            text = await ended(place, programmer(program))
+            assert text.startswith("<a>\nthis\n")
+            assert "NameError: name 'read_file' is not defined" in text
+            assert files.noted == ["read a"]
+            checked += 1
+        if parked:
+            break
+    assert checked > 1
+
+
 async def test_a_program_that_takes_another_way_when_fed_again_is_stopped(tmp_path: Path, files: Files) -> None:
     agent, store = programmer("read_file('a')\nread_file('b')", tools=[files.read_file]), Kept()
     async with Runtime(store, agents=[agent]) as runtime:

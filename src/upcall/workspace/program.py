@@ -8,6 +8,7 @@ the order in which calls settle is that of the log, not that of tasks.
 from __future__ import annotations
 
 import asyncio
+import keyword
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -80,6 +81,10 @@ class Program:
         self._code, self._bounds, self._functions = code, bounds, functions
         self._toolbox = {one.name: one for one in functions.values()}
         self._state = self._turn.state
+        mine = f"{context.call_id}."
+        called = {one.as_written.name for i, one in self._state.conversation.inner.items() if i.startswith(mine)}
+        gone = {function_name(name) for name in called - self._toolbox.keys()}
+        """Functions that the program has called before, and whose tools no longer exist."""
         self._call = self._state.conversation.calls[context.call_id]
         self._loop = asyncio.get_running_loop()
         self._number = self._paused_at = 0
@@ -102,7 +107,7 @@ class Program:
         prompt = self._state.turn.prompt
         tree, now = self._turn.services, prompt.time if prompt is not None else 0.0
         reserve_slot = partial(tree.processes.slot, context.guard)
-        self._interpreter = Interpreter(tree.threads, limits, functions, now, self._print, reserve_slot)
+        self._interpreter = Interpreter(tree.threads, limits, {*functions, *gone}, now, self._print, reserve_slot)
 
     async def run(self) -> Result:
         """Run the program and return its result.
@@ -188,16 +193,16 @@ class Program:
                     None, f"a program may make {self._bounds.calls} calls, and this one has made them all"
                 )
             try:
-                args, size = _by_name(stop, self._functions[stop.name])
-            except TypeError as error:
-                return await interpreter.answer(None, str(error), "TypeError")
+                name, args, size = self._call_at(stop)
+            except (TypeError, NameError) as error:
+                return await interpreter.answer(None, str(error), type(error).__name__)
             if stop.name == "raise_callback":
                 size += len(self._code)  # which is stored with the question
             if self._stored + size > self._bounds.stored:
                 most = f"a program may add {self._bounds.stored} bytes to the log, and its calls would exceed that"
                 return await interpreter.answer(None, f"{most}; write large texts in parts, by several programs")
             self._stored += size
-            self._start(self._number, self._functions[stop.name].name, args)
+            self._start(self._number, name, args)
         if not stop.plain:
             self._awaits[stop.call_id] = self._number
             return await interpreter.answer_later()
@@ -205,6 +210,21 @@ class Program:
         await self._wait_for([self._paused_at])
         outcome, self._paused_at = self._outcome(self._paused_at), 0
         return await interpreter.answer(*outcome)
+
+    def _call_at(self, stop: PausedAtCall) -> tuple[str, dict[str, Any], int]:
+        """Return the tool, the arguments and their size in bytes of the call at which the program is paused.
+
+        TypeError says what is wrong with the arguments. A tool that no longer exists has only its logged calls;
+        NameError where the program calls it once more.
+        """
+        tool = self._functions.get(stop.name)
+        if tool is not None:
+            return tool.name, *_by_name(stop, tool)
+        logged = self._state.conversation.inner.get(self._id(self._number))
+        if logged is None or function_name(logged.as_written.name) != stop.name:
+            raise NameError(f"name {stop.name!r} is not defined")
+        call = logged.as_written
+        return call.name, call.args, len(msgspec.json.encode(call.args))
 
     def _id(self, number: int) -> str:
         return f"{self._context.call_id}.{number}"
@@ -272,7 +292,7 @@ class Program:
         if result.is_error:
             return None, result.text or f"{call.call.name} failed"
         if result.json is None:
-            return result.text, ""
+            return None if result.is_none else result.text, ""
         value = msgspec.json.decode(
             msgspec.json.encode(result.json)
         )  # equal to the value that a resumed process reads
@@ -379,6 +399,12 @@ class Program:
     async def _close(self) -> None:
         await self._cancel()
         await self._interpreter.close()
+
+
+def function_name(tool: str) -> str:
+    """Return the name by which a program calls a tool; it is valid in Python."""
+    name = tool.replace("-", "_")
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"tool_{name}"
 
 
 def _by_name(stop: PausedAtCall, tool: Tool) -> tuple[dict[str, Any], int]:

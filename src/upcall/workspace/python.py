@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import keyword
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
@@ -15,7 +14,7 @@ from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.errors import BadTool
 from upcall.messages import Result
 from upcall.tools import Tool, to_result
-from upcall.workspace.program import Bounds, Program
+from upcall.workspace.program import Bounds, Program, function_name
 
 _NAME = "run_python"
 _MAX_CODE = 50_000
@@ -101,9 +100,7 @@ def functions(toolbox: Mapping[str, Tool]) -> dict[str, Tool]:
     for one in toolbox.values():
         if one.name in _NOT_FUNCTIONS:
             continue
-        name = one.name.replace("-", "_")
-        if not name.isidentifier() or keyword.iskeyword(name):
-            name = f"tool_{name}"
+        name = function_name(one.name)
         if name in found:
             raise BadTool(
                 one.name, f"a program would call it {name}, as it calls {found[name].name}; rename one of them"

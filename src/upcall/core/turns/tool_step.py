@@ -33,7 +33,15 @@ from upcall.errors import (
 from upcall.events import HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.messages import Call, Result, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH, head_of, tail_of
-from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_again, unknown_tool_text
+from upcall.tools import (
+    BadArguments,
+    CallRefused,
+    Tool,
+    to_result,
+    unknown_tool_again,
+    unknown_tool_of_hook,
+    unknown_tool_text,
+)
 
 R = TypeVar("R")
 
@@ -146,13 +154,19 @@ class ToolStep(msgspec.Struct, eq=False):
             if one.status == "answered" and one.answer is not None
             if one.origin == call.id or one.origin.startswith(f"{call.id}.")  # asked by a program that it ran
         ]
-        told = f" The tool existed when the call began. While the call waited, it received: {'; '.join(answers)}."
         missing = (
             one.call.id for one in self.turn.state.conversation.calls.values() if one.call.name not in self.toolbox
         )
-        is_early = self.inner or call.id in islice(missing, _TOLD_NAMES)
-        text = unknown_tool_text(call.name, self.toolbox) if is_early else unknown_tool_again(call.name)
-        return text + (told if answers else "")
+        if self.inner or call.id in islice(missing, _TOLD_NAMES):
+            text = unknown_tool_text(call.name, self.toolbox)
+        elif self.call.call.name in self.toolbox:
+            text = unknown_tool_of_hook(call.name, self.call.call.name)
+        else:
+            text = unknown_tool_again(call.name)
+        if not answers:
+            return text
+        told = f"The tool existed when the call began. While the call waited, it received: {'; '.join(answers)}."
+        return f"{text.removesuffix('.')}. {told}"
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
@@ -216,7 +230,7 @@ class ToolStep(msgspec.Struct, eq=False):
                 value = await self.turn.services.threads.run(partial(tool.function, **args))
             if self.turn.actor.agent.results and not self.inner:  # a program needs the value itself
                 value = await self._apply_result_keepers(call_id, value)
-            result = _truncate(to_result(call_id, value), limits.result_chars)
+            result = self._result_of(call_id, value)
         except (*STOPS, LimitReached, HookFailed):
             raise
         except asyncio.CancelledError as error:
@@ -231,6 +245,11 @@ class ToolStep(msgspec.Struct, eq=False):
                 await context.end_call()
         guard.take_back_cancel()
         return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
+
+    def _result_of(self, call_id: str, value: Any) -> Result:
+        """The result for a tool's value, cut where it is too long; a program needs to know that it is None."""
+        result = _truncate(to_result(call_id, value), self.turn.actor.limits.result_chars)
+        return result.replace(is_none=True) if value is None and self.inner else result
 
     async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
         """The tool's value, or the replacement that a kit's `results` function returned."""
