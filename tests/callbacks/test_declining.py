@@ -62,6 +62,17 @@ async def test_who_asked_gets_the_default_if_there_is_one(place: Desk) -> None:
     assert [c.status for c in reply.callbacks] == ["declined"]
 
 
+@pytest.mark.parametrize("host", [None, Person(lambda _: Decline("not now"))], ids=["inbox", "live host"])
+async def test_a_default_of_none_is_a_default_where_a_person_declined(host: Person | None, place: Desk) -> None:
+    agent = asker(intent="blocker", default=None)
+    reply = await place.prompt(agent, host=host)
+    if host is None:
+        await place.settle(agent, Decline("not now"))
+        reply = await place.resume(agent)
+
+    assert (reply.status, reply.text) == ("done", "None")
+
+
 async def test_a_query_without_a_default_gets_none_and_a_warning_that_says_declined(
     place: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.doubles import Asked, Place, log_of, said, turn, types_of
@@ -921,3 +922,60 @@ async def test_a_call_that_a_hook_changed_to_an_unknown_tool_says_so_and_refers_
         await session.prompt("go")
         (result,) = [result for message in session.get_messages() for result in message.results]
     assert result.text == "there is no tool called 'looks': a hook changed this call of 'look' to it."
+
+
+class Price(msgspec.Struct):
+    """The output of a typed agent."""
+
+    amount: int
+    unit: str = "EUR"
+
+
+def priced(returned: Any) -> Agent[Price]:
+    def hook(session: SessionAccess, reply: Reply[Price]) -> Any:
+        return reply.replace(output=returned.output) if isinstance(returned, Out) else returned
+
+    return Agent("a", model=Script(lambda _: '{"amount": 1}'), output=Price, hooks=Hooks(end_turn=[hook]))
+
+
+class Out(msgspec.Struct):
+    """The output that a hook puts into the reply."""
+
+    output: Any
+
+
+@pytest.mark.parametrize(
+    ("returned", "text", "output"),
+    [
+        (Price(2), '{"amount":2,"unit":"EUR"}', Price(2)),
+        ({"amount": 3}, '{"amount":3}', Price(3)),
+        (Out(Price(4)), '{"amount": 1}', Price(4)),
+        ("changed", "changed", Price(1)),
+    ],
+    ids=["a value", "a value as JSON", "a reply with an output", "a text"],
+)
+async def test_an_end_turn_hook_of_a_typed_agent_replaces_the_output_by_a_value_of_its_type(
+    returned: Any, text: str, output: Price, place: Place
+) -> None:
+    agent = priced(returned)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+        assert (reply.text, reply.output) == (text, output)
+        stored = (await runtime.load("s")).reply
+        assert stored is not None
+        assert (stored.text, stored.output) == (text, output)
+
+
+@pytest.mark.parametrize("returned", [7, {"unit": "EUR"}, Out(7)], ids=["a number", "a missing field", "a reply"])
+async def test_an_end_turn_hook_that_returns_another_type_than_the_agents_output_fails_the_turn(
+    returned: Any, place: Place
+) -> None:
+    agent = priced(returned)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        with pytest.raises(HookFailed, match=r"is not a value of Price .*a value of Price, or None"):
+            await session.prompt("go")
+        assert await runtime.status("s") == "failed"
+    mended = priced(None)
+    async with Runtime(place.store(), agents=[mended]) as runtime:
+        assert (await runtime.resume("s")).output == Price(1)

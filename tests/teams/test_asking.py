@@ -222,6 +222,8 @@ async def test_without_a_caller_a_blocker_raises_and_says_what_is_missing(desk: 
     assert "nobody may answer the blocker 'stuck' from developer01" in reply.text
     assert "Nobody is above developer01." in reply.text
     assert "there is no plan entry with a caller for developer01" in reply.text
+    assert "a `caller` in the plan's entry for developer01" in reply.text
+    assert "can_use_host_interaction: true in" not in reply.text
     assert person.seen == []
 
 

@@ -48,6 +48,7 @@ class Policy(Value, frozen=True):
     """A sidecar. `given` are the keys that were written; `source` is the file, "" for Python.
 
     `absent` says that the file was looked for and is not there: then both rights are missing.
+    `without_caller_of` is the team's worker whose plan names no caller, where that takes rights away.
     """
 
     can_query_caller: bool = True
@@ -56,6 +57,7 @@ class Policy(Value, frozen=True):
     given: tuple[str, ...] = ()
     source: str = ""
     absent: bool = False
+    without_caller_of: str = ""
 
     @classmethod
     def build(
@@ -86,7 +88,9 @@ class Policy(Value, frozen=True):
         """
         rest = self.callback_policy.replace(fallback_target="")
         missing = f"plan entry with a caller for {worker}"
-        return Policy(asks and self.can_query_caller, False, rest, source=missing, absent=True)
+        return Policy(
+            asks and self.can_query_caller, False, rest, source=missing, absent=True, without_caller_of=worker
+        )
 
     def has(self, key: str) -> bool:
         """Tell whether a key is set (dotted, as in `callback_policy.timeout`)."""
@@ -105,6 +109,12 @@ class Policy(Value, frozen=True):
         if key not in self.given:
             return f"{self.source} has no {key}, which means {said}"
         return f"{self.source} has {key}: {said}"
+
+    def remedy(self, key: str, agent: str) -> str:
+        """The setting that would grant a right: the key, or the caller that a team's plan does not name."""
+        if self.without_caller_of:
+            return f"a `caller` in the plan's entry for {self.without_caller_of}"
+        return f"{key}: true in {self.where(agent)}"
 
     def where(self, agent: str) -> str:
         """The place where a key of this sidecar is set."""

@@ -176,7 +176,7 @@ def _barred(query: RouteQuery, name: str) -> _Skip | None:
         return "request_user_input goes straight to the person", "the kind callback_to_caller"
     if not policy.can_query_caller:
         says = policy.describe("can_query_caller", query.asker)
-        return says, f"can_query_caller: true in {policy.where(query.asker)}"
+        return says, policy.remedy("can_query_caller", query.asker)
     if name in hints.passthrough_agents:
         return "the hint passthrough_agents names it", f"a hint passthrough_agents without {name}"
     if hints.resolvable_by and name not in hints.resolvable_by:
@@ -302,7 +302,7 @@ def _allow(query: RouteQuery, stations: Sequence[Station], target: str) -> tuple
     if query.kind != "request_user_input" and target != USER:
         found.append(f"fallback_target: {USER}")
     if not query.policy.can_use_host_interaction and not query.gate:
-        found.append(f"can_use_host_interaction: true in {query.policy.where(query.asker)}")
+        found.append(query.policy.remedy("can_use_host_interaction", query.asker))
     if not query.person:
         found.append("a live host, or a store on disk")
     return tuple(dict.fromkeys(found))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from upcall.agent import Output
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
 from upcall.core.log.session_log import JOIN_DELAY
+from upcall.core.routing.question import plain_json
 from upcall.core.turns.access import HookSession
 from upcall.core.turns.turn import Turn
-from upcall.errors import STOPS, HookFailed, LimitReached
+from upcall.errors import STOPS, HookFailed, LimitReached, UpcallError
 from upcall.hooks import name_of
 from upcall.messages import Call, Message, Request, Response, Result, is_blank, json_round_trip, user
 from upcall.settings import Settings
@@ -62,7 +64,7 @@ async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any],
                     out = await out
                 if out is None or out is value or not args:
                     continue
-                out = _taken(point, out, (value,) if alone else args)
+                out = _taken(turn, point, out, (value,) if alone else args)
             except (*STOPS, LimitReached):
                 raise
             except Exception as error:
@@ -89,9 +91,12 @@ def _before_waiting(turn: Turn) -> None:
         turn.log.flush_soon(JOIN_DELAY)
 
 
-def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
+def _taken(turn: Turn, point: str, out: Any, args: tuple[Any, ...]) -> Any:
     """Convert a hook's return value to a type that the point accepts and the log can store."""
     wanted, kinds, of_text = TAKES[point]
+    output = turn.actor.output if point == "end_turn" and turn.purpose == "turn" else None
+    if output is not None and output.schema is not None:
+        out = _typed_reply(args[-1], out, output)
     if not isinstance(out, kinds):
         if of_text is None or not isinstance(out, str):
             raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
@@ -104,6 +109,29 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(out, Reply):
         msgspec.json.decode(msgspec.json.encode(kept.text), type=str)  # refused if it could not be read again
     return kept if isinstance(out, Reply | Answer) else json_round_trip(out)
+
+
+def _typed_reply(reply: Reply[Any], out: Any, output: Output) -> Any:
+    """Return the reply of an end_turn hook with its output checked; a value alone replaces text and output.
+
+    A string stays as it is: it replaces the text.
+    """
+    if type(out) is str:
+        return out
+    changed = cast("Reply[Any]", out) if isinstance(out, Reply) else None
+    given: Any = cast("Any", out) if changed is None else changed.output
+    if changed is not None and given is reply.output:
+        return changed
+    try:
+        plain = plain_json("a reply's output", given)
+        value = None if plain is None else output.convert(plain)
+    except (TypeError, ValueError, UpcallError) as error:
+        what = f"{type(given).__name__}, which" if changed is None else "a Reply whose output"
+        takes = f"end_turn takes a Reply, a string, a value of {output.name}, or None"
+        raise TypeError(f"returned {what} is not a value of {output.name} ({error}); {takes}") from None
+    if changed is not None:
+        return changed.replace(output=value)
+    return reply.replace(text=msgspec.json.encode(plain).decode(), output=value)
 
 
 def _settings(before: Settings | None, given: Any) -> Settings | None:
