@@ -124,6 +124,29 @@ async def test_a_log_that_others_can_only_read_is_closed_to_them_and_one_line_sa
     ]
 
 
+def locked_bytes(log: Path) -> set[tuple[str, str, str]]:
+    """The bytes of the log's files that this process has locked: file, first and last byte."""
+    files = {str(Path(f"{log}{suffix}").stat().st_ino): suffix for suffix in ("", "-shm")}
+    rows = [row.split() for row in Path("/proc/locks").read_text().splitlines()]
+    mine = [row for row in rows if row[1] == "POSIX" and row[4] == str(os.getpid())]
+    return {(files[i], row[6], row[7]) for row in mine if (i := row[5].rpartition(":")[2]) in files}
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not list locks")
+async def test_closing_a_log_to_others_keeps_the_locks_of_a_runtime_that_has_it_open(log: Path) -> None:
+    async with Runtime(log, agents=[AGENT]) as runtime:
+        session = await runtime.start(AGENT)
+        await session.prompt("go")
+        before = locked_bytes(log)
+        assert {file for file, _, _ in before} == {"", "-shm"}
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{log}{suffix}").chmod(0o644)
+        assert await prompted(log) == "said"
+        assert log.stat().st_mode & 0o777 == 0o600
+        assert locked_bytes(log) == before
+        assert (await session.prompt("again")).text == "said"
+
+
 @pytest.mark.parametrize("kind", ["a text", "another program's database"])
 async def test_the_mode_of_a_file_that_is_not_a_log_is_not_changed(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "other.db"

@@ -11,6 +11,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable
+from pathlib import Path
 
 from upcall.errors import StoreUnavailable
 
@@ -72,12 +73,25 @@ def _close(path: str, is_expected: Callable[[int], bool], mode: int) -> None:
     found = _stat(path)
     if found is None or not is_expected(found.st_mode) or not found.st_mode & _OTHERS_READ:
         return
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.fchmod(file, mode)
-    finally:
-        os.close(file)
+    _set_mode(path, mode)
     log.warning("%s could be read by other users; it now has mode %o", path, mode)
+
+
+def _set_mode(path: str, mode: int) -> None:
+    """Change the mode of a file that is not a link.
+
+    This process may have the log open. It would lose SQLite's locks if it closed another descriptor of the file, as
+    POSIX has it, so no such descriptor is opened: one of O_PATH has no locks.
+    """
+    if os.chmod in os.supports_follow_symlinks:
+        Path(path).chmod(mode, follow_symlinks=False)
+        return
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISLNK(os.fstat(found).st_mode):
+            Path(f"/proc/self/fd/{found}").chmod(mode)
+    finally:
+        os.close(found)
 
 
 def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) -> str:
