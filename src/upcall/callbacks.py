@@ -104,6 +104,9 @@ class Callback(Value, frozen=True):
     each pattern, the other calls of the session that wait now and that the pattern covers. It is filled in where
     the callback is shown to somebody who may answer it: in the inbox and for a host.
 
+    `delivered` is True once its outcome has reached the code that asked. An answer that a cancel overtook stays
+    undelivered.
+
     The fields from `origin` on are the runtime's own. They are neither shown nor in the command's JSON:
 
     origin: the tool call or the occurrence of a hook that asks
@@ -116,7 +119,6 @@ class Callback(Value, frozen=True):
     has_default, default: what the asker gets when no answer comes
     digest_of_group: equal questions of a run tree share it; empty if it is never grouped
     target: who is asked now: an agent, or `user` for the person
-    delivered: its outcome has reached the code that asked
     settled_at: when it was settled
     awaited: its session is parked and waits for it; only stores keep this
     """
@@ -147,6 +149,7 @@ class Callback(Value, frozen=True):
     tags: Mapping[str, str] = {}
     patterns: Mapping[str, str] = {}
     covers: Mapping[str, tuple[CoveredCall, ...]] = {}
+    delivered: bool = False
 
     origin: str = ""
     root: str = ""
@@ -159,7 +162,6 @@ class Callback(Value, frozen=True):
     default: Any = None
     digest_of_group: str = ""
     target: str = ""
-    delivered: bool = False
     settled_at: float = 0.0
     awaited: bool = False
 

@@ -16,7 +16,7 @@ from upcall.events import CallbackAnswered, CallbackAsked, CallbackDelivered, Ca
 PUBLIC = (
     "id", "session_id", "agent", "message", "intent", "kind", "priority", "choices", "schema", "context", "tool",
     "args", "digest", "created", "expires", "path", "status", "answer", "group", "reworded", "problem", "given",
-    "tags", "patterns", "covers",
+    "tags", "patterns", "covers", "delivered",
 )  # fmt: skip
 
 

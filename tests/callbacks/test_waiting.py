@@ -1151,10 +1151,21 @@ async def test_an_answer_accepted_before_the_cancel_stays_answered_and_undeliver
 
     async with place.runtime(agent) as runtime:
         await runtime.cancel("s")
-        held = await runtime.store.callback(settled.id)
+        shown = await runtime.callback(settled.id)
 
-    assert held is not None
-    assert (held.status, held.delivered) == ("answered", False)
+    assert (shown.status, shown.delivered) == ("answered", False)
+
+
+async def test_an_answer_that_was_used_is_delivered(place: Desk) -> None:
+    agent = asker()
+    await place.prompt(agent)
+    settled = await place.settle(agent, "blue")
+    await place.resume(agent)
+
+    async with place.runtime(agent) as runtime:
+        shown = await runtime.callback(settled.id)
+
+    assert (shown.status, shown.delivered) == ("answered", True)
 
 
 @pytest.mark.slow

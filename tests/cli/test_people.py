@@ -22,7 +22,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 FIELDS = [
     "id", "session_id", "agent", "message", "intent", "kind", "priority", "choices", "schema", "context", "tool",
     "args", "digest", "created", "expires", "path", "status", "answer", "group", "reworded", "problem", "given",
-    "tags", "patterns", "covers",
+    "tags", "patterns", "covers", "delivered",
 ]  # fmt: skip
 
 
@@ -428,6 +428,15 @@ def test_a_run_is_mirrored_to_a_file_if_so_wanted(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_explain_says_that_a_cancel_overtook_an_answer(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    upcall("answer", entry["id"], "Otto", cwd=folder)
+    upcall("cancel", "s1", cwd=folder)
+
+    assert "not delivered: the turn had ended (cancelled)" in upcall("explain", entry["id"], cwd=folder).stdout
+
+
+@pytest.mark.slow
 def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
     (entry,) = parked(folder, "paint")
     before = upcall("explain", entry["id"], cwd=folder).stdout
@@ -438,6 +447,7 @@ def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
     assert after.startswith("│ Which colour?\ndeveloper raises: blocker, callback_to_caller\n")
     assert "└─ ops" in after
     assert re.search(r"answered by ops \(asserted\) on .*: red\n", after)
+    assert "not delivered" not in after
     assert upcall("explain", "qnothing", cwd=folder).returncode == 1
     assert upcall("explain", "team:developer", "callback_to_caller", cwd=folder).returncode == 2
 

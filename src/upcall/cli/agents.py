@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from upcall.agentfiles.sidecar import Problem
 
 _MOST_CHAINS = 20
+_ENDED = ("done", "cancelled", "failed", "limit")
 _INTENTS = ("query", "clarification", "blocker", "error", "approval", "user_input", "preference")
 """Intents that the routing rules treat specially; any other word counts as a query."""
 
@@ -136,6 +137,7 @@ async def _explain_callback(args: argparse.Namespace) -> int:
         found = await runtime.store.callback(args.agent)
         if found is None:
             raise UnknownCallback(args.agent)
+        status = await runtime.status(found.session_id)
     callback = hide_secrets(found, redactor()).callback
     _say_quoted(callback.message)
     if callback.reworded:
@@ -143,6 +145,8 @@ async def _explain_callback(args: argparse.Namespace) -> int:
         _say_quoted(one_line(callback.reworded, WIDEST * 3))
     say(draw(route_of(callback), callback, text_width()))
     _say_rows(f"{callback.status}{_settlement(callback)}")
+    if callback.status == "answered" and not callback.delivered and status in _ENDED:
+        say(f"not delivered: the turn had ended ({status})")
     return 0
 
 
