@@ -82,7 +82,11 @@ async def failed_checks(folder: Path, url: str, scenario: str, version: str) -> 
 
 
 async def run_all(folder: Path, version: str, scenarios: dict[str, list[str]]) -> None:
-    """Run scenarios, two at a time; each has exactly the failed checks that are known."""
+    """Run scenarios, two at a time; each has exactly the failed checks that are known.
+
+    The suite waits for a fixed time, which may be too short on a busy machine. So a scenario with other failures is
+    run once more, alone.
+    """
     async with own_http_server(folder) as (url, token):
         proxy = Proxy(url, token)
         async with proxy.run():
@@ -93,6 +97,11 @@ async def run_all(folder: Path, version: str, scenarios: dict[str, list[str]]) -
                     return scenario, *await failed_checks(folder, proxy.url, scenario, version)
 
             found = await asyncio.gather(*[one(scenario) for scenario in scenarios])
+            for at, (scenario, _, failed) in enumerate(found):
+                if failed != scenarios[scenario]:
+                    again = folder / "again"
+                    again.mkdir(exist_ok=True)
+                    found[at] = scenario, *await failed_checks(again, proxy.url, scenario, version)
     assert {scenario: failed for scenario, _, failed in found} == scenarios
     assert all(count for _, count, _ in found)
 
