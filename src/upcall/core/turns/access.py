@@ -117,7 +117,7 @@ class HookSession(SessionView):
     ended: Literal["", "ended", "stopped"] = ""
     """Says that the call or hook has ended, or was stopped while its code ran. Nothing is done for it any more."""
     stopped_by: Exception | None = None
-    """What ended the work on the session while this call or hook waited. What its code makes of that is dropped."""
+    """The error that ended the work on the session while this call or hook waited. Its result is then dropped."""
 
     @property
     def workspace(self) -> Files | None:

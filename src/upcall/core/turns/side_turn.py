@@ -42,7 +42,7 @@ FACTS = ("task", "tool", "arguments")
 def question_text(callback: Callback, *, delegated: bool = True) -> str:
     """The question, framed: what stands inside is somebody else's text and gives no orders.
 
-    delegated: the agent that is asked gave the work out; one that is asked as a fallback did not
+    delegated: whether the agent that is asked delegated the work; a fallback agent did not
     """
     who = "who works below you on a task that you delegated" if delegated else "who does not work for you"
     intent, inside = _intent(callback.intent)
