@@ -93,9 +93,13 @@ LAST = "SELECT coalesce(max(pos), 0) FROM upcall.events WHERE pos < (SELECT upca
 
 NEWS = (
     "SELECT upcall.horizon(), upcall.clock(), "
-    "coalesce((SELECT max(pos) FROM upcall.events WHERE pos < (SELECT upcall.horizon())), 0)"
+    "coalesce((SELECT max(pos) FROM upcall.events WHERE pos < (SELECT upcall.horizon())), 0), "
+    "pg_current_snapshot()::text"
 )
-"""The horizon, the time, and the newest position that can be read."""
+"""The horizon, the time, the newest position that can be read, and the snapshot.
+
+Two equal snapshots see the same rows.
+"""
 
 BY_OTHERS = f"SELECT {_EVENT} FROM upcall.events e WHERE e.by_others IS NOT NULL AND e.pos > %s ORDER BY e.pos"
 

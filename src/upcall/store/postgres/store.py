@@ -85,6 +85,7 @@ class PostgresStore(PostgresPeople):
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._heard: set[int] = set()
         self._low = self._last = self._newest = self._horizon = 0
+        self._snapshot = ""
         self._poll: asyncio.TimerHandle | None = None
         self._delay = POLL
         self._looking: asyncio.Task[None] | None = None
@@ -109,7 +110,7 @@ class PostgresStore(PostgresPeople):
         try:
             await connection.open()
             before = time.time()
-            horizon, clock, self._last = (await connection.read(sql.NEWS))[0]
+            horizon, clock, self._last, _ = (await connection.read(sql.NEWS))[0]
         except BaseException:
             await connection.close()
             raise
@@ -585,20 +586,26 @@ class PostgresStore(PostgresPeople):
 
     async def _catch_up(self) -> None:
         """Tell listeners of what others appended, and release those who wait for what is there now."""
-        horizon, _, self._last = (await self._read(sql.NEWS))[0]
+        horizon, _, self._last, snapshot = (await self._read(sql.NEWS))[0]
+        self._looks += 1
         self._horizon = max(self._horizon, horizon)
-        self._looks += 1 + bool(self._listeners)
+        if snapshot != self._snapshot:  # else nothing was committed since the last look
+            await self._tell_of_others(horizon)
+            self._snapshot = snapshot
+        self._release_waiters(lambda after: self._last > after)
+
+    async def _tell_of_others(self, horizon: int) -> None:
+        """Tell listeners of what others appended and they have not heard of."""
+        rows = []
         if self._listeners:
             rows = await self._read(sql.BY_OTHERS, (self._low,))
-            fresh = [row for row in rows if row[2] not in self._heard]
-            self._low = horizon - 1  # all below was committed before it was read
-            self._heard = {row[2] for row in rows if row[2] > self._low}
-            for row in fresh:
-                with self._left_out("an event"):
-                    self._tell(sql.event_of(self.where, row))
-        else:
-            self._low, self._heard = horizon - 1, set()
-        self._release_waiters(lambda after: self._last > after)
+            self._looks += 1
+        fresh = [row for row in rows if row[2] not in self._heard]
+        self._low = horizon - 1  # all below was committed before it was read
+        self._heard = {row[2] for row in rows if row[2] > self._low}
+        for row in fresh:
+            with self._left_out("an event"):
+                self._tell(sql.event_of(self.where, row))
 
     def _tell(self, event: AnyEvent) -> None:
         if isinstance(event, FOREIGN):
