@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +14,8 @@ from upcall.callbacks import Callback, callback_raised, settled, with_step
 from upcall.contracts import Row, Selection
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, CallbackRaised, decode
+
+log = logging.getLogger("upcall")
 
 _BELOW = "({0} = {1} OR ({0} > {1} || '~' AND {0} < {1} || chr(127)))"
 """A session's id equals another's, or begins with it and `~`, which is character 126."""
@@ -164,6 +168,15 @@ def event_of(where: str, values: Sequence[Any]) -> AnyEvent:
     except ValueError as error:
         problem = f"event {seq} of session {session!r} can't be read ({error}); upgrade upcall, or restore a backup"
         raise StoreDamaged(where, problem) from error
+
+
+@contextlib.contextmanager
+def left_out(what: str) -> Generator[None]:
+    """Log a warning instead of raising StoreDamaged: one bad row does not hide the others."""
+    try:
+        yield
+    except StoreDamaged as error:
+        log.warning("%s is left out: %s", what, error)
 
 
 def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:

@@ -20,9 +20,10 @@ from upcall.errors import (
     StoreError,
     UnknownSession,
 )
-from upcall.events import FOREIGN, AnyEvent
+from upcall.events import AnyEvent
 from upcall.store.postgres import queries as sql
 from upcall.store.postgres.connection import PATIENCE, SHORTEST, Connection, ConnectionLost, closed
+from upcall.store.postgres.follower import Follower
 from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, limits_json, plain
 from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.people import PostgresPeople
@@ -42,10 +43,6 @@ from upcall.store.sqlite.process import LEASE, Identity, is_gone
 
 log = logging.getLogger("upcall")
 
-POLL = 0.25
-"""Seconds between looks at what others wrote while something waits here, in case notifications are lost."""
-
-_SOON, _OWN = 0.005, 0.25
 _TAKE = "SELECT * FROM upcall.take(%s, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s::jsonb, %s)"
 _STRAYS = "UPDATE upcall.sessions SET owner = '' WHERE owner = %s AND id <> ALL (%s)"
 _REMOVE = "SELECT * FROM upcall.remove(%s::text[], %s::text[], %s)"
@@ -81,17 +78,9 @@ class PostgresStore(PostgresPeople):
         self._claims: dict[str, Claim] = {}
         self._claiming: list[str] = []
         self._taking, self._owns_strays = asyncio.Lock(), False
-        self._listeners: list[Callable[[AnyEvent], None]] = []
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._heard: set[int] = set()
-        self._low = self._last = self._newest = self._horizon = 0
-        self._snapshot = ""
-        self._poll: asyncio.TimerHandle | None = None
-        self._delay = POLL
-        self._looking: asyncio.Task[None] | None = None
+        self._follower = Follower(self.where, self._read, self._claims, self._watch)
         self._pulse: Pulse | None = None
         self._beaten = self._until = 0.0
-        self._looks = 0
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.where!r})"
@@ -110,15 +99,15 @@ class PostgresStore(PostgresPeople):
         try:
             await connection.open()
             before = time.time()
-            horizon, clock, self._last, _ = (await connection.read(sql.NEWS))[0]
+            horizon, clock, last, _ = (await connection.read(sql.NEWS))[0]
         except BaseException:
             await connection.close()
             raise
-        self._low, self._newest, self._horizon = horizon - 1, self._last, horizon
         self._note_clock(clock - (before + time.time()) / 2)
         self._connection, self._reader = connection, reader
         self._me = Identity()
         self._writer = Writer(self._address, connection, self._committed)
+        self._follower.open(horizon, last)
 
     def duplicate(self) -> PostgresStore:
         """Another store on the same log, for a thread of its own; it is not open yet."""
@@ -129,13 +118,9 @@ class PostgresStore(PostgresPeople):
         writer, reader, connection = self._writer, self._reader, self._connection
         if writer is None or reader is None or connection is None:
             return
-        if self._poll is not None:
-            self._poll.cancel()
         await writer.close()
-        self._writer = self._poll = None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait({self._looking})
+        self._writer = None
+        await self._follower.close()
         pulse, self._pulse = self._pulse, None
         if pulse is not None:
             await asyncio.get_running_loop().run_in_executor(None, pulse.stop)
@@ -148,7 +133,7 @@ class PostgresStore(PostgresPeople):
             self._me.free()
         self._reader = self._connection = None
         self._claims.clear()
-        self._release_waiters(lambda _: True)
+        self._follower.release_all()
 
     def _note_clock(self, delta: float) -> None:
         self._delta = delta
@@ -166,7 +151,8 @@ class PostgresStore(PostgresPeople):
     @property
     def statements(self) -> int:
         """The number of round trips to the server so far, without heartbeats and looks at what others wrote."""
-        return sum(one.statements for one in (self._connection, self._reader) if one is not None) - self._looks
+        sent = sum(one.statements for one in (self._connection, self._reader) if one is not None)
+        return sent - self._follower.looks
 
     # --- writing --------------------------------------------------------------------------
 
@@ -216,15 +202,14 @@ class PostgresStore(PostgresPeople):
 
     def _committed(self, jobs: Sequence[Job]) -> None:
         """Run after each commit: look for what others wrote before, and tell those who wait here."""
-        foreign = False
+        newest, foreign = 0, False
         for job in jobs:
             if job.releases and job.claim is not None:
                 self._forget(job.claim)
             for part in job.parts:
-                self._newest = max(self._newest, part.events[-1].pos)
+                newest = max(newest, part.events[-1].pos)
             foreign = foreign or bool(job.notifications())
-        if self._waiters or (foreign and self._listeners):
-            self._look_soon()
+        self._follower.note_own(newest, foreign=foreign)
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
         """Add events that need no claim to several sessions, all or none."""
@@ -293,7 +278,7 @@ class PostgresStore(PostgresPeople):
             mine.fail(SessionTakenOver(claim.root))
         claim.until = self._until
         self._claims[claim.root] = claim
-        self._watch()
+        self._follower.follow()
         return claim
 
     async def take(
@@ -407,16 +392,8 @@ class PostgresStore(PostgresPeople):
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of all sessions with `pos` above `after`, in the order of their positions."""
-        await self._wait_for_own()
+        await self._follower.wait_for_own()
         return await self._readable(lambda after: self._read(sql.ALL_EVENTS, (after, limit)), after)
-
-    async def _wait_for_own(self) -> None:
-        """Wait a moment until what this process wrote can be read by position: others may still be writing."""
-        end = time.monotonic() + _OWN
-        while self._newest >= self._horizon and time.monotonic() < end:
-            self._horizon = (await self._read(sql.NEWS))[0][0]
-            if self._newest >= self._horizon:
-                await asyncio.sleep(_SOON)
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of a session and all below it with `pos` above `after`, in order of position."""
@@ -431,21 +408,14 @@ class PostgresStore(PostgresPeople):
         found: list[AnyEvent] = []
         while not found and (rows := await read(after)):
             for row in rows:
-                with self._left_out("an event"):  # only reading that session is refused
+                with sql.left_out("an event"):  # only reading that session is refused
                     found.append(sql.event_of(self.where, row))
                 after = row[2]
         return found
 
-    @contextlib.contextmanager
-    def _left_out(self, what: str) -> Any:
-        try:
-            yield
-        except StoreDamaged as error:
-            log.warning("%s is left out: %s", what, error)
-
     async def last(self) -> int:
         """Return the position of the newest event."""
-        await self._wait_for_own()
+        await self._follower.wait_for_own()
         return (await self._read(sql.LAST))[0][0]
 
     async def row(self, session: str) -> Row | None:
@@ -500,7 +470,7 @@ class PostgresStore(PostgresPeople):
             rows = await self._read(sql.CALLBACKS_OF_TREE, (findable(root or ""), limit))
         found: list[Callback] = []
         for row in rows:
-            with self._left_out("a callback"):
+            with sql.left_out("a callback"):
                 found.append(as_of(self._callback(row), row[2]) if inbox else self._callback(row))
         return found
 
@@ -529,93 +499,19 @@ class PostgresStore(PostgresPeople):
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` on the event loop for every event that any process appends without a claim."""
-        self._listeners.append(hear)
-        return lambda: self._listeners.remove(hear) if hear in self._listeners else None
+        return self._follower.listen(hear)
 
     async def wait(self, after: int, timeout: float) -> None:
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
         self._open_writer()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((after, waiter))
-        self._watch()
-        self._look_soon()
-        try:
-            await asyncio.wait({waiter}, timeout=timeout)
-        finally:
-            self._waiters = [one for one in self._waiters if one[1] is not waiter]
+        await self._follower.wait(after, timeout)
 
-    def _watch(self) -> None:
-        """Have the thread listen and the store look at intervals, while there are claims or something waits."""
+    def _watch(self, waits: bool) -> None:
+        """Have the thread send heartbeats for claims, and listen for notifications if something waits here."""
         if self._pulse is None:
-            self._pulse = Pulse(
-                self._address, self._me, self.lease, self._claims, self._look_soon, self._note_clock
-            )
-        self._pulse.wake(watch=bool(self._waiters))
-        if self._poll is None:
-            self._poll = asyncio.get_running_loop().call_later(POLL, self._look_again)
-
-    def _look_again(self) -> None:
-        self._poll = None
-        if self._claims or self._waiters:
-            self._look_soon()
-
-    def _look_soon(self) -> None:
-        """Look now for what others wrote; what is being looked for may be older, so look once more then."""
-        if self._writer is None:
-            return
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-        else:
-            self._delay = 0.0
-
-    async def _look(self) -> None:
-        try:
-            self._delay = POLL if self._last >= self._newest else min(POLL, max(_SOON, self._delay * 2))
-            await self._catch_up()
-        except StoreError:  # it can't be reached; look again later
-            self._delay = POLL
-        finally:
-            self._looking = None
-            if self._writer is not None and (self._claims or self._waiters):
-                if self._poll is not None:
-                    self._poll.cancel()
-                delay = self._delay if self._delay != POLL or self._last >= self._newest else _SOON
-                self._poll = asyncio.get_running_loop().call_later(delay, self._look_again)
-            elif self._pulse is not None:
-                self._pulse.wake(watch=False)
-
-    async def _catch_up(self) -> None:
-        """Tell listeners of what others appended, and release those who wait for what is there now."""
-        horizon, _, self._last, snapshot = (await self._read(sql.NEWS))[0]
-        self._looks += 1
-        self._horizon = max(self._horizon, horizon)
-        if snapshot != self._snapshot:  # else nothing was committed since the last look
-            await self._tell_of_others(horizon)
-            self._snapshot = snapshot
-        self._release_waiters(lambda after: self._last > after)
-
-    async def _tell_of_others(self, horizon: int) -> None:
-        """Tell listeners of what others appended and they have not heard of."""
-        rows = []
-        if self._listeners:
-            rows = await self._read(sql.BY_OTHERS, (self._low,))
-            self._looks += 1
-        fresh = [row for row in rows if row[2] not in self._heard]
-        self._low = horizon - 1  # all below was committed before it was read
-        self._heard = {row[2] for row in rows if row[2] > self._low}
-        for row in fresh:
-            with self._left_out("an event"):
-                self._tell(sql.event_of(self.where, row))
-
-    def _tell(self, event: AnyEvent) -> None:
-        if isinstance(event, FOREIGN):
-            for hear in tuple(self._listeners):
-                hear(event)
-
-    def _release_waiters(self, is_over: Callable[[int], bool]) -> None:
-        for after, waiter in self._waiters:
-            if is_over(after) and not waiter.done():
-                waiter.set_result(None)
+            look = self._follower.look_soon
+            self._pulse = Pulse(self._address, self._me, self.lease, self._claims, look, self._note_clock)
+        self._pulse.wake(watch=waits)
 
     # --- deleting -------------------------------------------------------------------------
 
