@@ -11,7 +11,7 @@ import pytest
 
 from chaos.driver import STEPS
 from chaos.processes import Found, driver, look
-from upcall.store.sqlite.store import SqliteStore
+from upcall.app import open_store
 
 SEEDS = range(100 if os.environ.get("UPCALL_CHAOS") == "full" else 8)
 SESSIONS = ("one", "two")
@@ -20,7 +20,7 @@ TURNS = 3
 
 async def inspect(path: Path, effects: Path, said: list[str]) -> Found:
     """What the processes so far have left, checked against what they said."""
-    store = SqliteStore(path)
+    store = open_store(path)
     await store.open()
     try:
         found = await look(store, effects)
