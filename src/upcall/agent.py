@@ -349,7 +349,7 @@ def _check(
             name, f"model must be a name such as 'openai:gpt-6', or Script(...), not {type(model).__name__}"
         )
     if workspace is not None and not is_workspace(workspace):
-        raise BadAgent(name, f"workspace must be a place for files, such as Folder('work'), not {workspace!r}")
+        raise BadAgent(name, f"workspace must be a workspace, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(
@@ -371,7 +371,7 @@ def _checked_models(name: str, models: Any) -> dict[str, Any]:
     given = dict(cast("Mapping[Any, Any]", models))
     for called, model in given.items():
         if not isinstance(called, str) or not called or not _is_model(model):
-            raise BadAgent(name, f"models must map names to models; {brief(called)}: {brief(model)} does not")
+            raise BadAgent(name, f"models must map names to models, not {brief(called)} to {brief(model)}")
     return given
 
 
@@ -385,9 +385,11 @@ def _check_names(name: str, agents: Sequence[Any]) -> None:
     for one in agents:
         below = getattr(one, "name", None)
         if not isinstance(below, str):
-            raise BadAgent(name, f"agents must be a list of agents, not of {type(one).__name__}")
+            raise BadAgent(
+                name, f"agents must be a list of agents, but it contains a value of type {type(one).__name__}"
+            )
         if seen.setdefault(below, one) is not one:
-            raise BadAgent(name, f"two agents below it are called {below!r}; names must differ")
+            raise BadAgent(name, f"two of the agents below it are called {below!r}; rename one of them")
 
 
 def is_toolset(given: object) -> TypeGuard[Toolset]:
@@ -438,6 +440,6 @@ def all_agents(roots: Sequence[Any]) -> dict[str, Any]:
         elif found[one.name] is not one:
             raise BadAgent(
                 one.name,
-                "two different agents have this name, and a log knows agents only by name; rename one of them",
+                "two different agents have this name, but a log identifies agents only by name; rename one of them",
             )
     return found

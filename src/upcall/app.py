@@ -172,8 +172,8 @@ def refuse_url(where: str) -> None:
     """Raise SetupError for what looks like a URL. What comes after its beginning may be a password."""
     if found := _LOOKS_LIKE_URL.match(where):
         raise SetupError(
-            f"{found.group()}… looks like a URL, and those of PostgreSQL begin with postgresql://; "
-            "write ./ before the path of a file"
+            f"{found.group()}… looks like a URL, but a PostgreSQL URL begins with postgresql://; "
+            "if it is the path of a file, write ./ before it"
         )
 
 
@@ -224,7 +224,7 @@ async def open_session(
     if session is None:
         return await runtime.start(agent, id, data=data, tags=tags), True
     if not session.parent and session.agent != agent.name:
-        raise SetupError(f"{id!r} is a session of {session.agent!r} and not of {agent.name!r}; use another id")
+        raise SetupError(f"{id!r} is a session of {session.agent!r}, not of {agent.name!r}; use another id")
     check_unchanged(session, data, tags)
     return session, False
 
@@ -259,7 +259,7 @@ def run(
     given: tuple[Any, Any] = (agent, prompt)
     if not isinstance(given[0], Agent) or not isinstance(given[1], str | Message):
         raise SetupError(
-            f"upcall.run(agent, prompt) takes an Agent and a text, not {brief(agent)} and {brief(prompt)}"
+            f"upcall.run(agent, prompt) takes an Agent and a prompt, not {brief(agent)} and {brief(prompt)}"
         )
     prompt_message(prompt)  # before a session is started for it
 

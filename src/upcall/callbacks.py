@@ -394,7 +394,7 @@ def intent_warning(intent: str) -> str:
 def normal_kind(kind: str, intent: str) -> Kind:
     """Return the kind, with the old `callback` replaced by its meaning; ValueError lists the kinds."""
     if kind not in KINDS:
-        raise ValueError(f"no callback kind is called {kind!r}; there are {', '.join(KINDS)}")
+        raise ValueError(f"unknown callback kind {kind!r}; the kinds are {', '.join(KINDS)}")
     if kind == "callback":
         return "request_user_input" if meant_intent(intent) in PERSON_ONLY else "callback_to_caller"
     return kind

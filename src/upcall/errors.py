@@ -122,7 +122,9 @@ class UnknownAgent(SetupError):
         self, name: str, known: Iterable[str], do: str = "Give it with Runtime(..., agents=[...])"
     ) -> None:
         self.name, self.known = name, tuple(sorted(known))
-        super().__init__(f"no agent is called {name!r}; there are: {', '.join(self.known) or 'none'}. {do}")
+        super().__init__(
+            f"there is no agent called {name!r}; known agents: {', '.join(self.known) or 'none'}. {do}"
+        )
 
 
 class ServersMissing(SetupError):
@@ -136,9 +138,9 @@ class ServersMissing(SetupError):
         do = (
             f"Describe {'them under these names' if several else 'it under this name'} in mcp.json beside the agent"
         )
-        do += f" files, or continue the session where {'they are' if several else 'it is'} available"
+        do += f" files, or resume the session where {'they are' if several else 'it is'} available"
         super().__init__(
-            f"session {session!r} needs {what}, which {'are' if several else 'is'} not described here. {do}"
+            f"session {session!r} needs {what}, but nothing here describes {'them' if several else 'it'}. {do}"
         )
 
 
@@ -153,7 +155,7 @@ class RuntimeClosed(UpcallError):
         super().__init__(
             "the runtime was closed while this turn ran; it can be resumed"
             if begun
-            else "the runtime is closed, or closing, and starts nothing new; make another"
+            else "the runtime is closed or closing, so it starts nothing new; create another runtime"
         )
 
 
@@ -168,7 +170,7 @@ class UnknownSession(SessionError):
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        super().__init__(f"no session is called {session_id!r}; `upcall sessions` lists them")
+        super().__init__(f"there is no session called {session_id!r}; `upcall sessions` lists the sessions")
 
 
 class SessionExists(SessionError):
@@ -177,7 +179,7 @@ class SessionExists(SessionError):
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"a session called {session_id!r} exists already; continue it with runtime.load({session_id!r}), "
+            f"a session called {session_id!r} already exists; continue it with runtime.load({session_id!r}), "
             "or start with another id"
         )
 
@@ -234,8 +236,8 @@ class SessionTakenOver(SessionError):
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"session {session_id!r} was taken over by another process; its calls here were "
-            "cancelled, and their late results were dropped"
+            f"session {session_id!r} was taken over by another process; its calls in this process were "
+            "cancelled, and results that arrived later were dropped"
         )
 
 
@@ -287,7 +289,7 @@ class PlanRefused(TurnError):
     def __init__(self, manager: str, tries: int, problems: Sequence[str]) -> None:
         self.manager, self.tries, self.problems = manager, tries, tuple(problems)
         super().__init__(
-            f"in {tries} tries, {manager} wrote no valid plan; the problems of the last one:\n"
+            f"{manager} wrote no valid plan in {tries} tries; problems of the last plan:\n"
             + "\n".join(f"- {problem}" for problem in problems)
             + "\nNo part of it was run. Fix the manager's instructions and resume: the manager is asked again."
         )
@@ -315,9 +317,8 @@ class ToolSwallowedParking(TurnError):
     def __init__(self, tool: str) -> None:
         self.tool = tool
         super().__init__(
-            f"tool {tool!r} caught the exception that parks it while its callback waits; "
-            "let BaseException pass: use `except Exception`, or re-raise what you catch, and don't return from a "
-            "`finally` block"
+            f"tool {tool!r} caught the exception that parks it while its callback waits. Don't "
+            "catch BaseException: use `except Exception`, or re-raise it, and don't return from a `finally` block"
         )
 
 
@@ -348,10 +349,10 @@ class UnknownSetting(ModelRefused):
     def __init__(self, model: str, names: Sequence[str], known: Sequence[str]) -> None:
         self.names = tuple(names)
         what = f"the setting{'s' if len(names) != 1 else ''} {', '.join(names)}"
-        knows = f"it knows {', '.join(known)}" if known else "it knows none"
+        knows = f"it supports {', '.join(known)}" if known else "it supports none"
         them = "it" if len(names) == 1 else "them"
         super().__init__(
-            model, f"does not know {what}; {knows}. Leave {them} out, or use {them} with another model"
+            model, f"does not support {what}; {knows}. Leave {them} out, or use {them} with another model"
         )
 
 
@@ -378,7 +379,7 @@ class ScriptExhausted(ModelError):
     def __init__(self, replies: int) -> None:
         self.replies = replies
         super().__init__(
-            f"the script has no reply left: it holds {replies} and was asked once more; add a reply, "
+            f"the script has no reply left: it has {replies}, and it was called once more; add a reply, "
             "or use Script(function), which decides from the request"
         )
 
@@ -389,8 +390,8 @@ class CallEnded(UpcallError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"{name} has ended: what it left running can no longer ask, write or start anything in its session. "
-            "Wait for its tasks and threads before it returns"
+            f"{name} has ended, so tasks and threads that it left running can no longer ask, write or start "
+            f"anything in its session. Wait for them before {name} returns"
         )
 
 
@@ -478,7 +479,9 @@ class UnknownCallback(CallbackError):
 
     def __init__(self, callback_id: str) -> None:
         self.callback_id = callback_id
-        super().__init__(f"no callback is called {callback_id!r}; `upcall inbox` lists those that wait")
+        super().__init__(
+            f"there is no callback called {callback_id!r}; `upcall inbox` lists those that wait for a person"
+        )
 
 
 class WorkspaceError(UpcallError):
@@ -507,7 +510,7 @@ class TokenExists(AccessError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"a token called {name!r} is valid already; choose another name, or revoke it first: "
+            f"a valid token called {name!r} already exists; choose another name, or revoke that token first: "
             f"upcall tokens revoke {shlex.quote(name)}"
         )
 
@@ -517,7 +520,7 @@ class UnknownToken(AccessError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"no valid token is called {name!r}; `upcall tokens list` shows all of them")
+        super().__init__(f"there is no valid token called {name!r}; `upcall tokens list` shows all tokens")
 
 
 class StoreError(UpcallError):
@@ -557,9 +560,9 @@ class ForeignLog(StoreUnavailable):
         super().__init__(
             where,
             problem
-            or "this log is not yours: it may have come with this folder. Nothing in it is run, answered or "
-            "imported; `upcall sessions`, `show`, `events` and `inbox` show it. If you trust it, name it "
-            f"(--store {typed}, or UPCALL_STORE), or make it yours: upcall adopt {typed}",
+            or "this log may not be yours: it may have come with this folder. Nothing in it is run, answered or "
+            "imported; `upcall sessions`, `show`, `events` and `inbox` show it. If you trust it, give its path "
+            f"(--store {typed}, or UPCALL_STORE), or adopt it: upcall adopt {typed}",
         )
 
 

@@ -914,7 +914,9 @@ def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEve
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if event.version > FORMAT:
-        raise ValueError(f"it has format {event.version}, and this version of upcall reads up to {FORMAT}")
+        raise ValueError(
+            f"it has format {event.version}, but this version of upcall reads only formats up to {FORMAT}"
+        )
     if type(event) in _LISTED:
         _check_listed(event, body)
     return stamp(event, session, seq, pos, time)

@@ -54,10 +54,10 @@ class _Points:
                 self.__dict__[point] = tuple(_checked(hook, point, POINTS[point]) for hook in hooks)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("Hooks are never changed; `adding` and `+` give new ones")
+        raise AttributeError("Hooks can't be changed; `adding` and `+` return new ones")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("Hooks are never changed; `adding` and `+` give new ones")
+        raise AttributeError("Hooks can't be changed; `adding` and `+` return new ones")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Points) and vars(self) == vars(other)
@@ -171,10 +171,10 @@ def name_of(hook: object) -> str:
 
 def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., Any]:
     if not callable(hook):
-        raise BadHook(repr(hook), point, f"a hook is a function: def hook({', '.join(names)})")
+        raise BadHook(repr(hook), point, f"a hook must be a function: def hook({', '.join(names)})")
     target = hook.hook if isinstance(hook, Inherited) else hook
     if isinstance(target, ApprovalRule) and point != "before_tool":
-        raise BadHook("approval_rule", point, "an approval rule is a before_tool hook")
+        raise BadHook("approval_rule", point, "an approval rule can only be a before_tool hook")
     try:
         takes = signature(target)
     except (TypeError, ValueError):  # some built-in callables have no signature
@@ -186,7 +186,7 @@ def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., 
         fits = False
     if not fits:
         right = f"def {name_of(hook).rpartition('.')[2]}({', '.join(names)})"
-        raise BadHook(name_of(hook), point, f"takes {takes}, but is called as {right}")
+        raise BadHook(name_of(hook), point, f"has the parameters {takes}; declare it as {right}")
     return hook
 
 

@@ -297,10 +297,10 @@ def json_round_trip(value: Any) -> Any:
         value = Message(value.role, (Text(value.parts),))
     for one in _json_in(value):
         if problem := excess(one, ARGUMENTS):
-            raise ValueError(f"it holds JSON that is too large: {problem}")
+            raise ValueError(f"the value contains JSON that is too large: {problem}")
     body = msgspec.json.encode(value)
     if is_too_deep(body, DEPTH + _AROUND):
-        raise ValueError(f"it holds JSON that is nested more than {DEPTH} levels deep")
+        raise ValueError(f"the value contains JSON that is nested more than {DEPTH} levels deep")
     return msgspec.json.decode(body, type=kind)
 
 

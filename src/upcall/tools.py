@@ -234,7 +234,7 @@ def _make_from_schema(
     _check_name(name)
     own = checked_schema(name, schema)
     if not isinstance(description, str) or len(description) > DESCRIPTION:
-        raise BadTool(name, f"its description is a text of at most {DESCRIPTION} characters")
+        raise BadTool(name, f"its description must be a string of at most {DESCRIPTION} characters")
     is_async, context = _read_call(name, call)
     _check_options(name, options, own["properties"], is_async=is_async, context=context)
     declared: dict[str, Any] = {**options, "approve_patterns": dict(options.get("approve_patterns") or {})}
@@ -308,7 +308,7 @@ def _checked_name(function: Any, name: str | None) -> str:
         raise BadTool(function.__name__, "a tool returns its result, it can't yield; use ctx.show for progress")
     made = inspect.signature(function).return_annotation
     if (made if isinstance(made, str) else getattr(made, "__name__", "")) in ("Tool", "Kit"):
-        raise BadTool(function.__name__, f"makes a {made}; call it: {function.__name__}()")
+        raise BadTool(function.__name__, f"returns a {made}; call it: {function.__name__}()")
     name = function.__name__ if name is None else name
     _check_name(name)
     return name
@@ -364,7 +364,10 @@ def _check_options(
         raise BadTool(name, f"timeout={timeout!r} is not a positive number of seconds")
     patterns = options.get("approve_patterns") or {}
     if not hasattr(patterns, "values"):
-        raise BadTool(name, 'approve_patterns is a dict of functions of arguments: {"folder": lambda path: ...}')
+        raise BadTool(
+            name,
+            'approve_patterns must be a dict of functions that take arguments: {"folder": lambda path: ...}',
+        )
     for rule in (options.get("needs_approval", False), *patterns.values()):
         _check_rule(name, rule, taken)
 
@@ -375,7 +378,9 @@ def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str
         wanted = f"{parameter.name}: list[str]" if star == "*" else f"{parameter.name}: dict[str, str]"
         raise BadTool(name, f"{star}{parameter.name} can't be described to a model; write `{wanted}`")
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise BadTool(name, f"{parameter.name!r} is positional only, but arguments come by name; remove the `/`")
+        raise BadTool(
+            name, f"{parameter.name!r} is positional-only, but arguments are passed by name; remove the `/`"
+        )
     if parameter.name in ("self", "cls") and parameter.name not in hints:
         raise BadTool(name, "is an unbound method; make the tool from a bound one: tool(thing.method)")
     if parameter.name not in hints:
@@ -407,7 +412,7 @@ def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
     if isinstance(rule, bool):
         return
     if not callable(rule) or inspect.iscoroutinefunction(rule):
-        raise BadTool(name, f"an approval rule is a plain function of its arguments, not {rule!r}")
+        raise BadTool(name, f"an approval rule must be a plain function that takes the arguments, not {rule!r}")
     for parameter in inspect.signature(rule).parameters.values():
         by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         unknown = parameter.name not in taken and parameter.default is parameter.empty

@@ -119,7 +119,7 @@ def test_every_mistake_in_settings_is_reported_with_its_line(tmp_path: Path) -> 
     assert texts[0] == "must be a number that is not negative, not 'hot'"
     assert texts[1].endswith("extra_headers. Did you mean temperature?")
     assert texts[2] == "is written twice; first on line 6"
-    assert texts[3].startswith("anthropic:claude-sonnet-5 does not know this setting; it knows temperature, ")
+    assert texts[3].startswith("anthropic:claude-sonnet-5 does not support this setting; it supports temperature, ")
     assert texts[4].startswith("can't be read: ")
     assert texts[5] == "must have texts as values; X-Key has a int"
 
@@ -222,13 +222,13 @@ def test_a_files_own_name_is_held_to_the_same_rule(tmp_path: Path) -> None:
 def test_an_unknown_agent_below_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     write(tmp_path, "manager", "description: x\nagents:\n  - developer\n  - testr")
     write(tmp_path, "developer")
-    text = "no agent is called 'testr'; there are developer, manager"
+    text = "there is no agent called 'testr'; known agents: developer, manager"
     assert only(tmp_path) == ("manager.md", 5, "agents", text)
 
 
 def test_an_unknown_fallback_is_reported_with_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", callback_policy={"fallback_target": "leed"})
-    text = "no agent is called 'leed'; allowed are user, fail, developer"
+    text = "there is no agent called 'leed'; allowed are user, fail, developer"
     assert only(tmp_path) == ("developer.json", 5, "callback_policy.fallback_target", text)
 
 
@@ -237,7 +237,7 @@ def test_an_unknown_fallback_is_reported_beside_other_mistakes_of_its_sidecar(tm
     found = [(problem.line, problem.key, problem.text.partition(";")[0]) for problem in errors(tmp_path)]
     assert found == [
         (5, "callback_policy.max_bubble_hop", "unknown key"),
-        (6, "callback_policy.fallback_target", "no agent is called 'leed'"),
+        (6, "callback_policy.fallback_target", "there is no agent called 'leed'"),
         (8, "can_ask", "unknown key"),
     ]
 

@@ -130,8 +130,8 @@ def test_a_key_below_the_roles_is_reported_where_it_stands(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "key", "says"),
     [
-        ('manager = "nobody"', "manager", "no agent is called 'nobody'; there are developer, manager"),
-        ('reviewer = "nobody"', "reviewer", "no agent is called 'nobody'; there are developer, manager"),
+        ('manager = "nobody"', "manager", "there is no agent called 'nobody'; known agents: developer, manager"),
+        ('reviewer = "nobody"', "reviewer", "there is no agent called 'nobody'; known agents: developer, manager"),
         ("manager = 3", "manager", "must be the name of an agent in this folder, such as \"developer\", not 3"),
         ('manager = ["manager"]', "manager", 'such as "developer", not ["manager"]'),
         ('reviewer = ""', "reviewer", 'such as "developer", not ""'),
@@ -169,11 +169,11 @@ def test_a_team_and_an_agent_have_different_names(tmp_path: Path) -> None:
         ("[roles]", 2, "roles", "must be a line [roles] with at least one role below it"),
         ('roles = ["developer"]', 2, "roles", "must be a line [roles] with at least one role"),
         ('[[roles]]\ndeveloper = "developer"', 2, "roles", "must be a line [roles] with at least one role"),
-        ('[roles]\ntester = "tester"', 3, "roles.tester", "no agent is called 'tester'; there are dev"),
+        ('[roles]\ntester = "tester"', 3, "roles.tester", "there is no agent called 'tester'; known agents: dev"),
         ("[roles]\ndeveloper = 3", 3, "roles.developer", "must be the name of an agent in this folder"),
         ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is not a valid role name"),
         ('[roles]\nuser = "developer"', 3, "roles.user", "no role may be called 'user'"),
-        ('[roles]\nx = """\n3"""\ntester = "tester"', 5, "roles.tester", "no agent is called 'tester'"),
+        ('[roles]\nx = """\n3"""\ntester = "tester"', 5, "roles.tester", "there is no agent called 'tester'"),
     ],
 )  # fmt: skip
 def test_wrong_roles_are_told_with_their_line(roles: str, line: int, key: str, says: str, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ async def test_an_answer_after_a_withdrawal_says_so(desk: Desk) -> None:
 
 async def test_an_unknown_id_is_unknown(desk: Desk) -> None:
     async with desk.runtime(asker()) as runtime:
-        with pytest.raises(UnknownCallback, match="no callback is called 'q123'"):
+        with pytest.raises(UnknownCallback, match="there is no callback called 'q123'"):
             await runtime.answer("q123", "blue")
 
 

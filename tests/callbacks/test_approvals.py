@@ -256,7 +256,7 @@ async def test_edited_arguments_that_a_hook_changes_back_end_the_call_and_nobody
     assert (await place.resume(agent)).status == "done"
     (told,) = results(await place.messages(agent))
     assert told.is_error
-    assert "a hook changed back the arguments" in told.text
+    assert "a hook undid the approver's changes" in told.text
     assert ran == []
 
 

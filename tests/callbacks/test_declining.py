@@ -173,7 +173,7 @@ async def test_an_approval_is_rejected_and_never_declined(place: Desk) -> None:
     agent = Agent("developer", model=worker(call("pay")), tools=[pay])
     await place.prompt(agent)
 
-    with pytest.raises(AnswerRefused, match=r"rejected, not declined: answer with Reject\('why'\)"):
+    with pytest.raises(AnswerRefused, match=r"rejected, but not declined: answer with Reject\('why'\)"):
         await place.settle(agent, Decline("no"))
 
     await place.settle(agent, Reject("no"))

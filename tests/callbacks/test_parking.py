@@ -271,4 +271,4 @@ async def test_an_effect_that_calls_itself_by_its_own_name_is_an_error_and_does_
     async with Runtime(agents=[agent]) as runtime, asyncio.timeout(20):
         reply = await (await runtime.start(agent)).prompt("go")
 
-    assert "once('pay') was called by its own effect; use another name" in reply.text
+    assert "once('pay') was called inside the effect of the same name; use another name" in reply.text

@@ -275,7 +275,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ("q", {"choices": "yes"}, "choices"),
         ("q", {"choices": ["a"], "schema": {"type": "string"}}, "choices or a schema, not both"),
         ("q", {"schema": {"type": "nonsense"}}, "schema"),
-        ("q", {"schema": {"$ref": "http://127.0.0.1:9/x.json"}}, "nothing is fetched"),
+        ("q", {"schema": {"$ref": "http://127.0.0.1:9/x.json"}}, "other schemas are not fetched"),
         (
             "q",
             {"kind": "callback_to_nobody"},

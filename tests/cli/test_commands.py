@@ -221,7 +221,7 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None
     (tmp_path / "notes.db").write_text("my notes")
     done = upcall("sessions", "--store", "notes.db", cwd=tmp_path)
     assert done.returncode == 1
-    assert "not an SQLite database; it was not touched" in done.stderr
+    assert "not an SQLite database; it was not changed" in done.stderr
     assert (tmp_path / "notes.db").read_text() == "my notes"
 
 
@@ -294,7 +294,7 @@ def test_an_unknown_session_is_told(folder: Path) -> None:
     ):
         done = upcall(*args, cwd=folder)
         assert done.returncode == 1
-        assert done.stderr == "upcall: no session is called 'x'; `upcall sessions` lists them\n"
+        assert done.stderr == "upcall: there is no session called 'x'; `upcall sessions` lists the sessions\n"
 
 
 def test_deleting_needs_a_yes_where_nobody_can_be_asked(folder: Path) -> None:
@@ -573,7 +573,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     }  # fmt: skip
     elsewhere = ["demo", "serve", "acp", "mcp"]  # started above, in tests/web, tests/editor and tests/mcp_server
     assert sorted([*errors, *elsewhere]) == sorted(COMMANDS)
-    assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
+    assert errors.pop("answer").startswith("upcall: there is no callback called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
     assert errors.pop("adopt") == ".upcall/log.db is already your log; nothing was changed\n"
     assert re.fullmatch(r"worker on \S+/log\.db with the agents [\w, ]+\n", errors.pop("worker"))
@@ -652,7 +652,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
         ),
         (
             ["run", "agents", "x", "--agent", "helpr"],
-            "upcall: no agent is called 'helpr'; there are: helper. Choose",
+            "upcall: there is no agent called 'helpr'; known agents: helper. Choose",
         ),
         (["--verson"], "upcall: unknown option --verson. Did you mean '--version'?\n"),
         (["sessions", "c1"], "upcall sessions: unknown value 'c1'. Use one of delete, prune\n"),

@@ -140,7 +140,7 @@ def test_a_source_loads_the_same_agent_from_another_folder(
         ("mny", "no such folder or file. Did you mean many? Give a folder"),
         ("program", "no such folder or file. Say which attribute of program.py is the agent: program:agent."),
         ("notes.txt", "neither a folder nor an agent's .md file"),
-        ("program.py", "give the attribute that is the agent, such as program.py:agent"),
+        ("program.py", "add the attribute that holds the agent, such as program.py:agent"),
         ("program:nothing", "program.py has no attribute 'nothing'; it has agent, both"),
         ("program:number", "is an int, not an Agent or a list of agents; it has agent, both"),
         ("program:empty", "is an empty list"),
@@ -246,7 +246,7 @@ def test_two_folders_with_one_module_name_are_never_mixed_up(tmp_path: Path) -> 
         write_agent(tmp_path / name, name, "tools: ['helping:look']\n")
         (tmp_path / name / "helping.py").write_text(f"def look() -> str:\n    return {name!r}\n")
     load_agents(tmp_path / "first")
-    with pytest.raises(BadAgentFile, match=r"is loaded from .*first/helping.py already"):
+    with pytest.raises(BadAgentFile, match=r"is already loaded from .*first/helping.py, not from"):
         load_agents(tmp_path / "second")
 
 

@@ -286,7 +286,7 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
                 ["--edit", "nowhere.json"],
                 "--edit nowhere.json: neither a JSON object nor a file (No such file",
             ),
-            ("name", [], "standard input holds no answer"),
+            ("name", [], "standard input contains no answer"),
         ],
     ),
 )
@@ -355,7 +355,10 @@ def test_an_unknown_callback_and_a_log_that_is_not_there_are_told(folder: Path) 
     parked(folder, "name")
     lost = upcall("answer", "qnothing", "x", cwd=folder)
     assert lost.returncode == 1
-    assert lost.stderr == "upcall: no callback is called 'qnothing'; `upcall inbox` lists those that wait\n"
+    assert (
+        lost.stderr
+        == "upcall: there is no callback called 'qnothing'; `upcall inbox` lists those that wait for a person\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -585,7 +588,7 @@ def test_an_approval_is_not_declined_and_a_value_does_not_stand_beside_a_reason(
 
     refused = upcall("answer", entry["id"], "--decline", "no", cwd=folder)
     assert refused.returncode == 1
-    assert "an approval is rejected, not declined" in refused.stderr
+    assert "an approval can be rejected, but not declined" in refused.stderr
     both = upcall("answer", entry["id"], "x", "--decline", "no", cwd=folder)
     assert both.returncode == 2
     assert len(out("inbox", cwd=folder)) == 1

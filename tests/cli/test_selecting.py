@@ -94,7 +94,7 @@ def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folde
                 "--tag a has two values, '1' and '2'",
             ),
             (["run", "team:manager", "name", "--tag", f"a={'x' * 201}"], "not a valid value of the tag 'a'"),
-            (["run", "team:manager", "name", "--data", "[1]"], "data is a JSON object"),
+            (["run", "team:manager", "name", "--data", "[1]"], "data must be a JSON object"),
             (["run", "team:manager", "name", "--data", '{"a":'], "--data: "),
             (
                 ["run", "team:manager", "name", "--data", "no.json"],
@@ -120,7 +120,7 @@ def test_wrong_options_are_wrong_usage_and_nothing_is_stored(
 def test_a_list_of_a_session_that_is_not_there_is_an_error(folder: Path, command: str) -> None:
     done = upcall(command, "--session", "nobody", "--json", cwd=folder)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no session is called 'nobody'" in done.stderr
+    assert "there is no session called 'nobody'" in done.stderr
 
 
 def test_a_list_that_is_empty_because_of_its_options_says_so(folder: Path) -> None:

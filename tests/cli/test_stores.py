@@ -52,7 +52,7 @@ def test_reading_a_named_log_that_is_not_there_names_it_and_is_wrong_usage(args:
         ("nowhere/log.db", "it does not exist"),
         ("afile/below.db", "it can't exist, because afile is not a folder"),
         ("afolder", "it is a folder"),
-        (":memory:", "it is empty in every new process"),
+        (":memory:", "a log in memory is empty when a command starts"),
         ("x" * 300, "it can't be used: File name too long"),
     ):
         done = upcall(*args, "--store", store, cwd=folder, given="")
@@ -93,7 +93,7 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
 def test_a_mistyped_url_does_not_become_a_file(args: list[str], url: str, folder: Path) -> None:
     done = upcall(*args, "--store", url, cwd=folder)
     assert done.returncode == 2
-    assert "those of PostgreSQL begin with postgresql://" in done.stderr
+    assert "a PostgreSQL URL begins with postgresql://" in done.stderr
     assert "hunter22" not in done.stderr
     assert not [path for path in folder.iterdir() if path.name.startswith(("postgres", "mysql", "file"))]
 
@@ -160,7 +160,7 @@ def test_what_is_named_by_its_id_is_not_in_an_absent_default_log(tmp_path: Path)
         done = upcall(*args, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(
-            "upcall: no log here yet: .upcall/log.db does not exist; `upcall run` creates one"
+            "upcall: no log here yet: .upcall/log.db does not exist; create one with `upcall run`"
         )
     assert not list(tmp_path.iterdir())
 

@@ -109,7 +109,7 @@ def test_new_fills_an_empty_folder(tmp_path: Path) -> None:
         ("fail", "no agent may be called 'fail'"),
         (
             "tester",
-            "'tester' is the name of one of its agents (developer, manager, reviewer, tester); choose another name",
+            "'tester' is already the name of one of the agents (developer, manager, reviewer, tester); choose another name",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_check_tells_a_teams_mistakes_with_file_line_key_and_what_is_allowed(sit
     ways = 'must be one of "stop", "go_on", "replan", not "go on". Did you mean go_on?'
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"error    site/team.toml:5: reviewer: no agent is called 'nobody'; there are {members}",
+        f"error    site/team.toml:5: reviewer: there is no agent called 'nobody'; known agents: {members}",
         f"error    site/team.toml:6: on_failure: {ways}",
         "",
         "4 agents, 2 errors, 0 warnings",

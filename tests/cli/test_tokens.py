@@ -58,9 +58,9 @@ def test_a_token_is_printed_once_listed_by_name_and_revoked(folder: Path) -> Non
     assert (listed["name"], listed["role"], listed["revoked"]) == ("ada", "answerer", None)
     assert list(listed) == ["name", "role", "created", "revoked"]
     again = upcall("tokens", "new", "ada", "--role", "viewer", cwd=folder, code=1)
-    assert (again.stdout, "'ada' is valid already" in again.stderr) == ("", True)
+    assert (again.stdout, "a valid token called 'ada' already exists" in again.stderr) == ("", True)
     upcall("tokens", "revoke", "ada", cwd=folder)
-    assert "no valid token is called 'ada'" in upcall("tokens", "revoke", "ada", cwd=folder, code=1).stderr
+    assert "there is no valid token called 'ada'" in upcall("tokens", "revoke", "ada", cwd=folder, code=1).stderr
     give(folder, "ada", "viewer")
     assert [one["revoked"] is None for one in out("tokens", "list", cwd=folder)] == [False, True]
     files = b"".join(file.read_bytes() for file in (folder / ".upcall").iterdir() if file.is_file())

@@ -105,7 +105,7 @@ def test_a_file_is_queued_line_by_line(folder: Path) -> None:
         ('{"id": "x"}', "missing required field `text`"),
         ('{"id": "x", "text": "hi", "txt": 1}', "unknown field `txt`"),
         ('{"id": "a b", "text": "hi"}', "invalid session id"),
-        ('{"id": "x", "text": "hi", "priority": "urgent"}', "priority is one of"),
+        ('{"id": "x", "text": "hi", "priority": "urgent"}', "priority must be one of"),
         ('{"id": "x", "text": "  "}', "the prompt is empty"),
         ('{"id": "x", "text": "hi", "data": ' + "[" * 3000 + "]" * 3000 + "}", "nested too deeply"),
         ('{"id": "x", "text": "hi", "turn": 0}', "of 1 or more"),

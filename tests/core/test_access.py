@@ -623,7 +623,7 @@ async def test_a_child_that_a_hook_names_wrongly_is_an_error_with_the_names_ther
         await session.start_child("nobody", "the dishes")
 
     agent = Agent("a", model=Script(["ok"]), hooks=Hooks(pre_request=[delegates]))
-    with pytest.raises(HookFailed, match="no agent is called 'nobody'"):
+    with pytest.raises(HookFailed, match="there is no agent called 'nobody'"):
         await turn(agent)
 
 

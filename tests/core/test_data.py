@@ -248,13 +248,13 @@ def nested(levels: int) -> list[Any]:
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "data is a JSON object": {"data": ["a list"]},
-    "data is a JSON object, such as": {"data": "text"},
+    "data must be a JSON object": {"data": ["a list"]},
+    "data must be a JSON object, such as": {"data": "text"},
     "data can contain only JSON values": {"data": {"when": object()}},
     "data takes at most 1000000 bytes": {"data": {"text": "x" * 1_000_000}},
     "nested too deeply": {"data": {"deep": nested(100)}},
-    "tags are names with values": {"tags": ["customer"]},
-    "a session has at most 50 tags, not 51": {"tags": {f"t{n}": "" for n in range(51)}},
+    "tags must map names to values": {"tags": ["customer"]},
+    "a session may have at most 50 tags, not 51": {"tags": {f"t{n}": "" for n in range(51)}},
     "are text": {"tags": {"order": 17}},
     "are text, such as": {"tags": {17: "order"}},
     "'' is not a valid name of a tag": {"tags": {"": "x"}},
@@ -354,7 +354,7 @@ async def test_a_filter_that_can_match_nothing_is_an_error_and_not_an_empty_list
         for listing in (runtime.rows, runtime.inbox):
             with pytest.raises(UnknownSession):
                 await listing(session="nobody")
-            with pytest.raises(SetupError, match="tags are names with values"):
+            with pytest.raises(SetupError, match="tags must map names to values"):
                 await listing(tags="customer=acme")  # type: ignore[arg-type]
         with pytest.raises(SetupError, match=r"'waitin' is not a valid status: use idle,.* Did you mean waiting"):
             await runtime.rows(status="waitin")

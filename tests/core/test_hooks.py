@@ -118,7 +118,7 @@ def test_a_misspelt_point_names_the_nearest_one_and_all_nine(make: Any) -> None:
 @pytest.mark.parametrize("names", ["session, result, call", "call, session, result", "result, call, session"])
 def test_arguments_in_another_order_are_refused_with_the_right_one(names: str) -> None:
     swapped = eval(f"lambda {names}: None")
-    with pytest.raises(BadHook, match=r"takes \(.*\), but is called as def .*\(session, call, result\)"):
+    with pytest.raises(BadHook, match=r"has the parameters \(.*\); declare it as def .*\(session, call, result\)"):
         Hooks(after_tool=[swapped])
 
 

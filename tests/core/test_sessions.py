@@ -469,7 +469,7 @@ def test_run_with_the_id_of_a_kept_session_continues_it(tmp_path: Path) -> None:
 def test_run_does_not_continue_another_agents_session(tmp_path: Path) -> None:
     store, below = tmp_path / "log.db", Agent("b", model=Script(["hello"]))
     upcall.run(below, "hi", store=store, id="notes")
-    with pytest.raises(SetupError, match="'notes' is a session of 'b' and not of 'a'; use another id"):
+    with pytest.raises(SetupError, match="'notes' is a session of 'b', not of 'a'; use another id"):
         upcall.run(Agent("a", model=Script(["hello"]), agents=[below]), "hi", store=store, id="notes")
 
 
@@ -482,8 +482,8 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
     run, runtime, agent, script = cast("list[Any]", [upcall.run, Runtime, Agent, Script])
     a = agent("a", model=Script(["hello"]))
     for wrong, says in [
-        (lambda: run("hi", a), "takes an Agent and a text, not 'hi' and Agent('a')"),
-        (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
+        (lambda: run("hi", a), "takes an Agent and a prompt, not 'hi' and Agent('a')"),
+        (lambda: run(a, None), "takes an Agent and a prompt, not Agent('a') and None"),
         (lambda: run(a, "hi", store=5), "a store is a path, ':memory:', 'postgresql://…' or a Store, not 5"),
         (lambda: runtime(agents=a), "agents must be a list: Runtime(..., agents=[a])"),
         (
@@ -502,7 +502,7 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
 async def test_what_is_no_prompt_is_refused_and_the_session_continues_without_it(given: Any) -> None:
     async with Runtime(agents=[Agent("a", model=Script(["hello"]))]) as runtime:
         session = await runtime.start("a")
-        with pytest.raises(SetupError, match=re.escape(f"a prompt is a text or a Message, not {given!r}")):
+        with pytest.raises(SetupError, match=re.escape(f"a prompt must be a string or a Message, not {given!r}")):
             await session.prompt(given)
         assert (await session.prompt("hi")).text == "hello"
         assert [message.text for message in session.get_messages()] == ["hi", "hello"]

@@ -445,7 +445,7 @@ async def test_submitting_an_unknown_agent_is_an_error_in_the_tool(place: Place)
     agent = Agent("a", model=Script(lambda r: results(r)[0] if results(r) else call("notify")), tools=[notify])
     async with Runtime(place.store(), agents=[agent]) as runtime:
         reply = await (await runtime.start("a", "s")).prompt("go")
-        assert "no agent is called 'nobody'" in reply.text
+        assert "there is no agent called 'nobody'" in reply.text
 
 
 # --- poison -------------------------------------------------------------------------------

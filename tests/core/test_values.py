@@ -184,7 +184,7 @@ def test_fields_of_a_later_version_are_tolerated(event: AnyEvent) -> None:
 def test_an_event_in_a_later_format_is_refused(event: AnyEvent) -> None:
     body: dict[str, Any] = msgspec.json.decode(encode(event))
 
-    with pytest.raises(ValueError, match="it has format 2, and this version of upcall reads up to 1"):
+    with pytest.raises(ValueError, match="it has format 2, but this version of upcall reads only formats up to 1"):
         decode(msgspec.json.encode({**body, "version": 2}), "s", 1, 1, 0.0)
 
 

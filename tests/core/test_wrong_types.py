@@ -24,8 +24,14 @@ WRITES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no number of messages": (lambda ctx: ctx.trigger_compaction(keep_last=None), "keep_last"),
     "a message that is a number": (lambda ctx: ctx.add_message("user", 5), "the content of add_message"),
     "a message of bytes": (lambda ctx: ctx.add_message("user", b"x"), "the content of add_message"),
-    "a question that is a number": (lambda ctx: ctx.raise_callback(5, "blocker"), "a text as its message"),
-    "a schema that is a list": (lambda ctx: ctx.raise_callback("which?", schema=[1]), "schema is a JSON schema"),
+    "a question that is a number": (
+        lambda ctx: ctx.raise_callback(5, "blocker"),
+        "the message of raise_callback must be a string",
+    ),
+    "a schema that is a list": (
+        lambda ctx: ctx.raise_callback("which?", schema=[1]),
+        "schema must be a JSON schema",
+    ),
     "a child that is a number": (lambda ctx: ctx.start_child(5, "go"), "give an agent or its name"),
 }
 

@@ -208,7 +208,7 @@ async def test_edited_arguments_replace_the_old_ones_so_that_one_can_be_removed(
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ("everything", "'everything' is not a preset; the presets are read_only, edits_ask, all_ask"),
+        ("everything", "'everything' is not a preset; use one of read_only, edits_ask, all_ask"),
         ({"shell": "rm *"}, "'shell': give True, False, or a dict of arguments and globs"),
         ({"shell": {}}, "'shell': give True, False, or a dict of arguments and globs"),
         ({"shell": {"command": 3}}, "'command': 3 is neither a glob nor a list of globs"),

@@ -107,8 +107,8 @@ async def test_a_template_may_be_parts() -> None:
     ("template", "values", "says"),
     [
         ("{nobody}", {}, "no value is given for nobody"),
-        ("plain", {"name": 1}, "the template has no mark for name"),
-        ([3], {}, "a template is text"),
+        ("plain", {"name": 1}, "the template has no placeholder for name"),
+        ([3], {}, "a template must be a string"),
     ],
 )
 def test_a_template_that_can_not_be_filled_is_refused(template: Any, values: Any, says: str) -> None:

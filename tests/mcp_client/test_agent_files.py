@@ -63,7 +63,7 @@ def test_mcp_in_a_chat_lists_who_is_connected(tmp_path: Path) -> None:
 
     assert "one  not started" in out
     assert "one  connected, 2025-11-25, 2 tools" in out
-    assert "no MCP server is called 'two'" in out
+    assert "there is no MCP server called 'two'" in out
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ async def test_a_session_runs_only_where_its_servers_are_described(tmp_path: Pat
     (without,) = load_agents(folder)
     async with Runtime(str(store), agents=[without]) as runtime:
         await runtime.answer(callback, Approve())
-        with pytest.raises(ServersMissing, match="needs the MCP server 'one', which is not described here"):
+        with pytest.raises(ServersMissing, match="needs the MCP server 'one', but nothing here describes it"):
             await runtime.resume("given")
         assert await runtime.status("given") == "waiting"
 

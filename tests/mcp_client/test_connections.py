@@ -273,7 +273,7 @@ async def test_a_turn_fails_and_keeps_its_answer_while_the_server_of_an_open_cal
 
     broken = McpServers({"shop": {"command": "/does/not/exist"}})
     async with Runtime(store, agents=[agent(broken, plan)]) as runtime:
-        with pytest.raises(ToolsetFailed, match="has an open call, but it is not connected"):
+        with pytest.raises(ToolsetFailed, match="has an open call, but is not connected"):
             await runtime.resume(session.id)
     async with Runtime(store, agents=[agent(McpServers(there, wait=30), plan)]) as runtime:
         reply = await runtime.resume(session.id)

@@ -166,7 +166,7 @@ async def test_a_call_whose_page_was_not_opened_says_so() -> None:
 
     (result,) = results(session)
     assert result.is_error
-    assert "had to open a page, and did not: decline" in result.text
+    assert "was asked to open a page, but did not: decline" in result.text
     assert len(person.asked) == 1
 
 

@@ -155,7 +155,7 @@ async def test_a_client_without_forms_is_told_what_waits_and_answers_with_the_to
     assert listed.structured_content["questions"] == asked.structured_content["questions"]
     assert bare.is_error
     assert blind.is_error
-    assert "nothing is approved unseen" in text_of(blind)
+    assert "no call is approved unseen" in text_of(blind)
     assert waits["digest"] not in text_of(blind)
     assert paid.structured_content["text"] == "done: paid 3 to ann"
     assert again.is_error

@@ -74,9 +74,9 @@ async def test_text_is_emitted_word_by_word():
 
 @pytest.mark.parametrize("nonsense", [3, None, [3], int])
 async def test_what_can_not_be_played_is_found_when_the_script_is_made(nonsense: Any):
-    with pytest.raises(SetupError, match="can't play"):
+    with pytest.raises(SetupError, match="can't reply with"):
         Script([nonsense])
-    with pytest.raises(SetupError, match="can't play"):
+    with pytest.raises(SetupError, match="can't reply with"):
         await Script(lambda _: nonsense).respond(HELLO, None)
 
 

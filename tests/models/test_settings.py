@@ -291,11 +291,11 @@ async def test_a_setting_that_the_provider_does_not_know_is_named_before_anythin
         model = anthropic(server)
         for more in ({"settings": Settings(seed=1)}, {"hooks": setting(Settings(seed=1))}):
             with pytest.raises(
-                UnknownSetting, match="anthropic:m: does not know the setting seed; it knows temp"
+                UnknownSetting, match="anthropic:m: does not support the setting seed; it supports temp"
             ) as e:
                 await prompted(model, **more)
             assert e.value.names == ("seed",)
-        with pytest.raises(UnknownSetting, match="anthropic:x: does not know the setting seed"):
+        with pytest.raises(UnknownSetting, match="anthropic:x: does not support the setting seed"):
             Anthropic("x", settings=Settings(seed=1))
         assert server.asked == []
 
@@ -317,9 +317,9 @@ async def test_a_fallback_does_not_hide_a_setting_that_one_of_its_models_does_no
 @pytest.mark.parametrize(
     ("choice", "tools", "problem"),
     [
-        ("lock", [look], "requires a call of the tool 'lock', but the request has only look"),
-        ("look", [], "requires a call of the tool 'look', but the request has no tools"),
-        ("required", [], "requires a call of a tool, but the request has no tools"),
+        ("lock", [look], "requires a call to the tool 'lock', but the request has only look"),
+        ("look", [], "requires a call to the tool 'look', but the request has no tools"),
+        ("required", [], "requires a call to a tool, but the request has no tools"),
     ],
 )
 async def test_a_choice_of_a_tool_that_is_not_there_is_refused_before_anything_is_sent(
@@ -407,7 +407,7 @@ async def test_every_setting_goes_through_the_providers_extra_to_an_anthropic_se
     ):
         model = Provided(AnthropicModel("claude-sonnet-4-6", provider=provider))
         await prompted(model, tools=[look, peek], settings=BUT_SEED.replace(reasoning_effort=None))
-        with pytest.raises(UnknownSetting, match="anthropic:claude-sonnet-4-6: does not know the setting seed"):
+        with pytest.raises(UnknownSetting, match="anthropic:claude-sonnet-4-6: does not support the setting seed"):
             await prompted(model, settings=Settings(seed=1))
     sent = server.asked[0].json
     expected = {k: v for k, v in ANTHROPIC_SENT.items() if k != "output_config"}
@@ -449,7 +449,7 @@ async def test_other_providers_are_given_settings_by_their_own_names():
 @pytest.mark.parametrize(
     ("profile", "settings", "problem"),
     [
-        ({}, Settings(reasoning_effort="low"), "does not know the setting reasoning_effort"),
+        ({}, Settings(reasoning_effort="low"), "does not support the setting reasoning_effort"),
         (
             {"supports_thinking": True},
             Settings(reasoning_effort="huge"),
@@ -460,7 +460,7 @@ async def test_other_providers_are_given_settings_by_their_own_names():
             Settings(temperature=1),
             "the setting temperature",
         ),
-        ({"anthropic_disallows_sampling_settings": True}, Settings(top_p=1), "does not know the setting top_p"),
+        ({"anthropic_disallows_sampling_settings": True}, Settings(top_p=1), "does not support the setting top_p"),
     ],
 )
 async def test_what_pydantic_ai_would_leave_out_silently_is_an_error(

@@ -488,7 +488,7 @@ async def test_in_a_side_turn_a_program_may_read_and_neither_write_nor_ask(files
     reply = await Desk().prompt(manager)
     assert reply.status == "done"
     assert said[0] == "'<a>'"
-    assert "write_file can't be used while answering: only read-only tools can be used" in said[1]
+    assert "write_file can't be used while you answer a callback: only read-only tools can be used" in said[1]
     assert files.noted == ["read a"]
 
 

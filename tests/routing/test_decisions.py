@@ -252,7 +252,7 @@ def test_an_agent_is_not_its_own_fallback() -> None:
 
 def test_a_fallback_nobody_knows_is_skipped_and_says_who_there_is() -> None:
     found = way([], policy=sidecar(fallback_target="expart"), known=("expert", "lead"))
-    assert reason(found, "expart") == "no agent is called 'expart'; there are expert, lead"
+    assert reason(found, "expart") == "there is no agent called 'expart'; known agents: expert, lead"
 
 
 def test_a_fallback_agent_serves_request_resolution_too() -> None:

@@ -141,7 +141,7 @@ def test_scenario_parallel_children_have_the_same_route_as_sequential_ones() -> 
 def test_failure_wrong_kind_sends_the_request_to_the_wrong_destination_and_says_which_kind_would_not() -> None:
     found = way(PARENTS, kind="request_user_input", policy=sidecar(can_use_host_interaction=False))
     assert "the kind callback_to_caller" in found.allow
-    with pytest.raises(ValueError, match="no callback kind is called 'ask_user'"):
+    with pytest.raises(ValueError, match="unknown callback kind 'ask_user'"):
         way(PARENTS, kind="ask_user")
 
 

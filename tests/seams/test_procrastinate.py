@@ -128,5 +128,5 @@ async def test_the_example_runs_a_session_by_a_job() -> None:
 
 async def test_a_log_in_a_file_is_refused(tmp_path: Any) -> None:
     async with Runtime(tmp_path / "log.db", agents=[AGENT]) as runtime:
-        with pytest.raises(SetupError, match="needs the log in PostgreSQL"):
+        with pytest.raises(SetupError, match="needs a log in PostgreSQL"):
             await Procrastinate(None).prepare(runtime)

@@ -281,11 +281,11 @@ async def test_a_waiting_turn_that_continues_still_asks_after_the_option_was_tak
 # --- what is refused --------------------------------------------------------------------
 
 WRONG: dict[str, Any] = {
-    "options are a SessionOptions value": {"model": "deep"},
+    "options must be a SessionOptions value": {"model": "deep"},
     "has no model called 'deap', only fast, deep. Did you mean": SessionOptions("deap"),
     "has no model called 7, only fast, deep": SessionOptions(7),  # type: ignore[arg-type]
-    "approvals=...) is 'ask' or left out, not 'never'": SessionOptions(approvals="never"),  # type: ignore[arg-type]
-    "approvals=...) is 'ask' or left out, not False": SessionOptions(approvals=False),  # type: ignore[arg-type]
+    "approvals=...) must be 'ask' or left out, not 'never'": SessionOptions(approvals="never"),  # type: ignore[arg-type]
+    "approvals=...) must be 'ask' or left out, not False": SessionOptions(approvals=False),  # type: ignore[arg-type]
 }
 
 

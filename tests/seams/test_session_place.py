@@ -126,7 +126,7 @@ async def test_rows_show_the_place_and_are_filtered_by_the_folder(durable: bool,
         assert rows["one"] == tuple(PLACE.values())
         assert (rows["two"], rows["four"]) == (("", "/srv/shop", ()), ("No folder", "", ()))
         assert [row.id for row in await runtime.store.rows(which=Selection(folder="/srv/docs"))] == ["three"]
-        with pytest.raises(SetupError, match="folder is an absolute path"):
+        with pytest.raises(SetupError, match="folder must be an absolute path"):
             await runtime.rows(folder="shop")
 
 
@@ -144,24 +144,24 @@ async def test_the_place_goes_when_its_session_is_deleted(tmp_path: Path) -> Non
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "title is one line of at most 200 characters": {"title": "x" * 201},
-    "title is one line": {"title": "a\nb"},
-    "title is one line of": {"title": "a\u2028b"},
-    "title is one line of at most": {"title": "\x1b[2J"},
-    "title is one line of at most 200": {"title": "\ud800"},
-    "title is one line of at most 200 characters, not None": {"title": None},
-    "title is one line of at most 200 characters, not 7": {"title": 7},
-    "folder is an absolute path, not 'shop'": {"folder": "shop"},
-    "folder is an absolute path, not ''": {"folder": ""},
-    "folder is an absolute path, not 'shop/x'": {"folder": Path("shop/x")},
-    "folder is an absolute path, such as": {"folder": 7},
+    "title must be one line of at most 200 characters": {"title": "x" * 201},
+    "title must be one line": {"title": "a\nb"},
+    "title must be one line of": {"title": "a\u2028b"},
+    "title must be one line of at most": {"title": "\x1b[2J"},
+    "title must be one line of at most 200": {"title": "\ud800"},
+    "title must be one line of at most 200 characters, not None": {"title": None},
+    "title must be one line of at most 200 characters, not 7": {"title": 7},
+    "folder must be an absolute path, not 'shop'": {"folder": "shop"},
+    "folder must be an absolute path, not ''": {"folder": ""},
+    "folder must be an absolute path, not 'shop/x'": {"folder": Path("shop/x")},
+    "folder must be an absolute path, such as": {"folder": 7},
     "folder may have at most 4096 characters": {"folder": "/" + "x" * 4096},
     "folder may have at most 4096 characters and no control characters": {"folder": "/a\0b"},
     "roots must be a list of absolute paths": {"roots": "/srv"},
     "roots must be a list of absolute paths, such as": {"roots": 7},
-    "a session has at most 50 roots, not 51": {"roots": ["/srv"] * 51},
-    "each of roots is an absolute path, not 'docs'": {"roots": ["/srv", "docs"]},
-    "each of roots is an absolute path, such as": {"roots": [b"/srv"]},
+    "a session may have at most 50 roots, not 51": {"roots": ["/srv"] * 51},
+    "each of roots must be an absolute path, not 'docs'": {"roots": ["/srv", "docs"]},
+    "each of roots must be an absolute path, such as": {"roots": [b"/srv"]},
 }
 
 

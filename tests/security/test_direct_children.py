@@ -182,7 +182,7 @@ async def test_a_side_turn_can_not_be_prompted_as_if_it_were_a_session(tmp_path:
     top, found = await side_turn_of(tmp_path / "log.db", answers("red"))
     async with Runtime(tmp_path / "log.db", agents=[top]) as runtime:
         session = await runtime.load(found)
-        with pytest.raises(SetupError, match="is a side turn, in which top answered a callback"):
+        with pytest.raises(SetupError, match="is a side turn of top"):
             await session.prompt("remove it")
         with pytest.raises(SetupError, match="Use its session s"):
             await session.trigger_compaction()
@@ -247,7 +247,7 @@ def test_run_with_a_childs_id_needs_the_agents_above_it_and_names_the_command_th
     assert command(tmp_path, "run", "team:top", "begin", "--id", "top").returncode == 0
 
     alone = command(tmp_path, "run", "team:dev", "remove it", "--id", "top~r1c0")
-    assert (alone.returncode, "no agent is called 'top'" in alone.stderr) == (2, True)
+    assert (alone.returncode, "there is no agent called 'top'" in alone.stderr) == (2, True)
 
     below = command(tmp_path, "run", "team:top", "remove it", "--id", "top~r1c0")
     assert (below.returncode, (tmp_path / "removed").exists()) == (3, False)

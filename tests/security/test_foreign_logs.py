@@ -70,7 +70,7 @@ def test_nothing_of_a_log_that_came_with_a_repository_is_run_or_changed(folder: 
     for args in (*REFUSED, ["answer", callback["id"], "--reject", "no"]):
         done = upcall(*args, cwd=folder, given="deploy\n")
         assert done.returncode == 1, args
-        assert ".upcall/log.db: this log is not yours" in done.stderr
+        assert ".upcall/log.db: this log may not be yours" in done.stderr
         assert "--store " in done.stderr
         assert "upcall adopt " in done.stderr
         assert done.stderr.count("\n") == 1
@@ -119,7 +119,7 @@ def test_naming_a_foreign_log_is_one_way_on_and_makes_it_ours_only_while_it_is_n
     assert upcall("resume", "s1", *named, cwd=folder).returncode == 0
     assert (folder / "deployed.txt").exists()
     assert upcall("run", "team:manager", "paint", cwd=folder, UPCALL_STORE=".upcall/log.db").returncode == 3
-    assert "this log is not yours" in upcall("run", "team:manager", "paint", cwd=folder).stderr
+    assert "this log may not be yours" in upcall("run", "team:manager", "paint", cwd=folder).stderr
 
 
 def test_a_log_of_ours_stays_ours_when_its_folder_is_moved_copied_or_vacuumed(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_log_that_is_replaced_by_a_pull_becomes_foreign(folder: Path, tmp_path
     make_team(mine)
     parked(mine, "paint", "m1")
     shutil.copyfile(folder / ".upcall" / "log.db", mine / ".upcall" / "log.db")
-    assert "this log is not yours" in upcall("resume", "--all", cwd=mine).stderr
+    assert "this log may not be yours" in upcall("resume", "--all", cwd=mine).stderr
 
 
 def test_what_is_noted_of_a_log_is_random_and_private(tmp_path: Path) -> None:
@@ -295,6 +295,6 @@ def test_a_clone_by_git_is_foreign(folder: Path, tmp_path: Path) -> None:
         subprocess.run([*git, *args], check=True)
     cloned = tmp_path / "cloned"
     subprocess.run(["git", "clone", "-q", str(folder), str(cloned)], check=True)
-    assert "this log is not yours" in upcall("chat", "team:manager", "-c", cwd=cloned, given="deploy\n").stderr
+    assert "this log may not be yours" in upcall("chat", "team:manager", "-c", cwd=cloned, given="deploy\n").stderr
     assert {one["id"].partition("~")[0] for one in out("sessions", cwd=cloned)} == {"s1"}
     assert not (cloned / "deployed.txt").exists()

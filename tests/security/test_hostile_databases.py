@@ -53,7 +53,7 @@ async def test_a_log_with_anything_but_our_own_tables_is_refused_unchanged(what:
     db.close()
     before = log.read_bytes()
 
-    with pytest.raises(NotAStore, match="was not created by upcall; it was not touched"):
+    with pytest.raises(NotAStore, match="was not created by upcall; it was not changed"):
         await prompted(log)
     assert log.read_bytes() == before
 
@@ -94,7 +94,7 @@ async def test_a_journal_beside_a_log_is_refused_before_sqlite_sees_it(log: Path
     precious.write_text("precious")
     before = log.read_bytes()
 
-    with pytest.raises(StoreUnavailable, match=r"log\.db-journal is beside it; .* Remove that file: rm "):
+    with pytest.raises(StoreUnavailable, match=r"log\.db-journal exists; .* Remove that file: rm "):
         await prompted(log)
     assert (log.read_bytes(), precious.read_text()) == (before, "precious")
 

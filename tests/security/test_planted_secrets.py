@@ -205,7 +205,7 @@ def test_what_is_hidden_is_revealed_to_a_person_and_the_log_says_so(tmp_path: Pa
     (approval,) = upcall("inbox", "--ids", cwd=tmp_path, **ENV).stdout.split()
     assert "1 value is hidden" in clean(upcall("inbox", cwd=tmp_path, **ENV), "inbox")
     wrong = upcall("answer", approval, "--edit", '{"amount": 7, "password": "⟦hidden 3 #9⟧"}', cwd=tmp_path, **ENV)
-    assert (wrong.returncode, "does not stand for a value" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "is not a placeholder of a value" in wrong.stderr) == (1, True)
 
     assert SECRETS["argument"] in upcall("inbox", "--reveal", approval, cwd=tmp_path, **ENV).stdout
     events = [json.loads(line) for line in upcall("events", "s", "--json", cwd=tmp_path, **ENV).stdout.splitlines()]
@@ -214,7 +214,7 @@ def test_what_is_hidden_is_revealed_to_a_person_and_the_log_says_so(tmp_path: Pa
 
     clean(upcall("answer", approval, "--reject", "no", "--json", cwd=tmp_path, **ENV), "answer --json")
     late = upcall("inbox", "--reveal", approval, cwd=tmp_path, **ENV)
-    assert (late.returncode, "only what waits" in late.stderr) == (2, True)
+    assert (late.returncode, "only a question that waits" in late.stderr) == (2, True)
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ async def test_side_turns_count_in_the_model_calls_of_the_asked_agents_turn_and_
     assert reply.status == "done"
     assert model.turns + model.side_turns == most
     assert reply.text == f"the child said: {most - 2} answered"
-    assert {*reasons} == {f"its limit of {most} model calls leaves no room"}
+    assert {*reasons} == {f"its limit of {most} model calls is used up"}
 
 
 async def test_side_turns_count_in_the_tokens_of_the_asked_agents_turn(desk: Desk):
@@ -113,7 +113,7 @@ async def test_side_turns_count_in_the_tokens_of_the_asked_agents_turn(desk: Des
 
     assert reply.status == "done"
     assert model.side_turns == 19
-    assert {*reasons} == {"its limit of 20000 tokens leaves no room"}
+    assert {*reasons} == {"its limit of 20000 tokens is used up"}
 
 
 async def test_a_child_never_ends_its_parents_turn_by_asking(desk: Desk):
@@ -174,7 +174,7 @@ async def test_what_side_turns_used_is_counted_again_from_the_log_after_a_crash(
         assert (await runtime.resume("s")).status == "waiting"
         assert model.side_turns == 5  # none of the second eight had room
         for one in await runtime.inbox():
-            assert one.path[-2].reason == "its limit of 7 model calls leaves no room"
+            assert one.path[-2].reason == "its limit of 7 model calls is used up"
             await runtime.answer(one.id, "yes")
         assert (await runtime.resume("s")).status == "done"
     assert model.turns == 2
@@ -196,7 +196,7 @@ async def test_a_fallback_agent_outside_the_chain_has_one_limit_for_all_question
 
     assert reply.text == "10 answered"
     assert helper_model.side_turns == 10
-    assert {*reasons} == {"its limit of 10 model calls leaves no room"}
+    assert {*reasons} == {"its limit of 10 model calls is used up"}
 
 
 async def test_what_an_agent_had_no_room_for_is_not_in_its_conversation(desk: Desk):

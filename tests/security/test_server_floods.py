@@ -56,7 +56,7 @@ def body(speech: Speech, size: int) -> list[tuple[bytes, int]]:
 
 FLOODS: dict[str, tuple[Callable[[Speech], Parts], str]] = {
     "a line": (lambda s: [(head(), 1), *lines(s, MUCH)], "more than 4,000,000 bytes in one line"),
-    "a body": (lambda s: [(head(), 1), *body(s, MUCH)], "more than 4,000,000 bytes in one piece"),
+    "a body": (lambda s: [(head(), 1), *body(s, MUCH)], "more than 4,000,000 bytes in one body"),
     "deltas of one letter": (lambda s: [(head() + s.begin, 1), (s.text, 3_000_000)], "500,000 events"),
     "long deltas": (
         lambda s: [(head() + s.begin, 1), (s.line[0] + b"a" * 100_000 + s.line[1], 2000)],
@@ -83,7 +83,7 @@ FLOODS: dict[str, tuple[Callable[[Speech], Parts], str]] = {
     ),
     "gzip of a body": (
         lambda s: [(head(200, "Content-Encoding: gzip"), 1), (packed(*body(s, MUCH)), 1)],
-        "more than 4,000,000 bytes in one piece",
+        "more than 4,000,000 bytes in one body",
     ),
     "gzip of a line": (
         lambda s: [(head(200, "Content-Encoding: gzip"), 1), (packed(*lines(s, MUCH)), 1)],

@@ -96,7 +96,7 @@ async def test_a_log_that_others_can_write_is_refused_with_the_command_that_mend
     file.touch()
     file.chmod(0o666)
 
-    with pytest.raises(StoreUnavailable, match=rf"other users can write .*log\.db{suffix}; .*chmod 600"):
+    with pytest.raises(StoreUnavailable, match=rf"other users can write to .*log\.db{suffix}; .*chmod 600"):
         await prompted(log)
 
 
@@ -111,7 +111,7 @@ async def test_a_wake_folder_that_others_can_write_is_refused(log: Path) -> None
     wake = Path(f"{log}-wake")
     wake.mkdir()
     wake.chmod(0o777)
-    with pytest.raises(StoreUnavailable, match=r"other users can write .*-wake; .*chmod 700"):
+    with pytest.raises(StoreUnavailable, match=r"other users can write to .*-wake; .*chmod 700"):
         await prompted(log)
 
 
@@ -165,7 +165,7 @@ async def test_the_mode_of_a_file_that_is_not_a_log_is_not_changed(tmp_path: Pat
         with contextlib.closing(sqlite3.connect(file)) as db:
             db.execute("CREATE TABLE t (x)")
     file.chmod(0o644)
-    with pytest.raises(NotAStore, match="it was not touched"):
+    with pytest.raises(NotAStore, match="it was not changed"):
         await prompted(file)
     assert file.stat().st_mode & 0o777 == 0o644
 

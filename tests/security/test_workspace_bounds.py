@@ -249,7 +249,7 @@ async def test_a_text_that_is_there_a_million_times_is_told_with_its_first_lines
     async with measured() as cost:
         _, refused = await played(Folder(tmp_path), file_tools(), *calls)
 
-    assert "old_string is in the file 1000000 times, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10;" in refused.text
+    assert "old_string occurs in the file 1000000 times, on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10;" in refused.text
     cost.check()
 
 

@@ -111,7 +111,7 @@ async def test_without_a_claim_only_what_others_may_say_is_taken(store: Store) -
     await start_session(store)
     await put(store, "s", Steered("faster"), CancelRequested())
     for event in (turn(), turn_end(), ContextSet("k", 1), ToolStarted("r1c0"), Compacted(())):
-        with pytest.raises(StoreError, match="needs a claim"):
+        with pytest.raises(StoreError, match="only the owner of the run tree"):
             await put(store, "s", event)
     assert [e.type for e in await store.read("s")] == ["session_started", "steered", "cancel_requested"]
 
@@ -119,7 +119,7 @@ async def test_without_a_claim_only_what_others_may_say_is_taken(store: Store) -
 async def test_a_claim_on_one_run_tree_gives_no_right_on_another(store: Store) -> None:
     claim = await start_and_claim(store, "mine")
     await start_session(store, "yours")
-    with pytest.raises(StoreError, match="needs a claim"):
+    with pytest.raises(StoreError, match="only the owner of the run tree"):
         await put(store, "yours", turn(), claim=claim)
     assert len(await store.read("yours")) == 1
 

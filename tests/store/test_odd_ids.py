@@ -225,7 +225,7 @@ async def test_who_says_something_is_a_short_text(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("limit", [1.5, True, "1", -1, 1 << 31, float("nan")])
 async def test_a_limit_of_the_queue_is_a_number_of_sessions(runtime: Runtime, limit: Any) -> None:
-    with pytest.raises(SetupError, match="queue_limit is the number of sessions"):
+    with pytest.raises(SetupError, match="queue_limit must be a whole number"):
         await runtime.submit("writer", "go", queue_limit=limit)
     assert await runtime.rows() == []
 

@@ -61,7 +61,7 @@ async def test_tokens_are_listed_in_the_order_in_which_they_were_made(store: Sto
 
 async def test_a_name_belongs_to_one_valid_token(store: Store, other: Store) -> None:
     await store.add_token(made("ada"))
-    with pytest.raises(TokenExists, match="'ada' is valid already"):
+    with pytest.raises(TokenExists, match="a valid token called 'ada' already exists"):
         await other.add_token(made("ada", "operator", "another"))
     assert await store.tokens() == [await store.token(made("ada").digest)]
 
@@ -86,7 +86,7 @@ async def test_a_revoked_token_keeps_its_row_and_its_name_can_be_given_again(
 
 
 async def test_only_a_valid_token_can_be_revoked(store: Store) -> None:
-    with pytest.raises(UnknownToken, match="no valid token is called 'ada'"):
+    with pytest.raises(UnknownToken, match="there is no valid token called 'ada'"):
         await store.revoke_token("ada")
     await store.add_token(made("ada"))
     await store.revoke_token("ada")

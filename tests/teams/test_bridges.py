@@ -99,7 +99,7 @@ async def test_a_next_agent_that_failed_fails_the_turn_and_is_resumed(place: Des
 async def test_a_next_agent_that_reaches_a_limit_fails_the_turn_by_its_name(desk: Desk) -> None:
     b = Agent("b", model=Script(lambda _: call("nothing")), limits=Limits(model_calls=1))
 
-    with pytest.raises(HookFailed, match="it ended with model_calls"):
+    with pytest.raises(HookFailed, match=r"it did not complete its turn \(model_calls\)"):
         await desk.prompt(bridged([], b))
 
 

@@ -71,9 +71,9 @@ def test_a_chains_own_name_is_none_of_an_agent_below_it() -> None:
 
 def test_a_chain_or_team_with_the_name_of_an_agent_below_it_is_refused_when_it_is_built() -> None:
     a, b = noted([], "a", "b")
-    with pytest.raises(BadAgent, match="an agent below it is called 'a' too; give it another name="):
+    with pytest.raises(BadAgent, match="an agent below it is also called 'a'; choose another name="):
         chain(a, b, name="a")
-    with pytest.raises(BadAgent, match="an agent below it is called 'team' too"):
+    with pytest.raises(BadAgent, match="an agent below it is also called 'team'"):
         Team(a, {"worker": Agent("boss", model="script:x", agents=[Agent("team", model="script:x")])})
 
 
@@ -487,9 +487,9 @@ given_branch: Any = branch
 given_fan_out: Any = fan_out
 given_bridge: Any = bridge
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "no steps": (chain, "a chain has at least one step"),
+    "no steps": (chain, "a chain must have at least one step"),
     "a name instead of an agent": (lambda: given_chain("a"), "not 'a'"),
-    "a list of agents": (lambda: given_chain([A, B]), "its steps are agents"),
+    "a list of agents": (lambda: given_chain([A, B]), "its steps must be agents"),
     "no rounds": (lambda: chain(A, loop=0), "loop=0 is not a valid number of rounds"),
     "half a round": (lambda: given_chain(A, loop=1.5), "loop=1.5"),
     "a bad name": (lambda: chain(A, name="a b"), "is not a valid agent name"),
@@ -501,7 +501,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a fan-out of one agent": (lambda: given_fan_out(A), "a list of at least one agent"),
     "a fan-out of names": (lambda: given_fan_out(["a"]), "not 'a'"),
     "a join that is no function": (lambda: given_fan_out([A], join="+"), "join=function"),
-    "a bridge to nowhere": (lambda: given_bridge("b"), "takes the agent that comes next"),
+    "a bridge to nowhere": (lambda: given_bridge("b"), "takes the next agent"),
 }
 
 

@@ -116,7 +116,7 @@ def nested(levels: int) -> dict[str, Any]:
     [
         ([], "a JSON object"),
         ({"type": "array"}, "type 'object'"),
-        ({"properties": {"a": {"$ref": "https://example.org/schema"}}}, "nothing is fetched"),
+        ({"properties": {"a": {"$ref": "https://example.org/schema"}}}, "other schemas are not fetched"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "schema"),
         ({"properties": {"a": {"type": "text"}}}, "one of string"),
         ({"properties": []}, "properties"),

@@ -339,7 +339,7 @@ def test_a_function_that_makes_a_tool_or_a_kit_is_refused_until_it_is_called() -
     def reader() -> Tool:
         raise AssertionError
 
-    with pytest.raises(BadTool, match=r"makes a .*Tool.*; call it: reader\(\)"):
+    with pytest.raises(BadTool, match=r"returns a .*Tool.*; call it: reader\(\)"):
         Agent("a", tools=[reader])
     with pytest.raises(BadTool, match=r"a Kit goes into kit="):
         Agent("a", tools=[Kit()])  # pyright: ignore[reportArgumentType]

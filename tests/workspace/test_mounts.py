@@ -11,7 +11,7 @@ from upcall.contracts import Files
 from upcall.workspace import Folder, InLog, Mounts
 from workspace.doubles import files_of
 
-HIDDEN = "where another workspace is mounted; use that path"
+HIDDEN = "where another workspace is mounted; use a path below"
 
 
 @pytest.fixture

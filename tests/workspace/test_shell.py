@@ -119,7 +119,7 @@ async def test_a_workspace_without_a_folder_has_no_shell(tmp_path: Path) -> None
     for workspace, why in (
         (InLog(), "this workspace has no folder that a command could run in"),
         (Mounts(InLog(), {"/x": Folder(tmp_path)}), "this workspace has no folder"),
-        (Folder(tmp_path / "gone"), f"the workspace's folder {tmp_path}/gone is gone"),
+        (Folder(tmp_path / "gone"), f"the workspace's folder {tmp_path}/gone no longer exists"),
         (None, "agent 'worker' has no workspace"),
     ):
         (out,) = await played(workspace, shell(), call("shell", command="pwd"))

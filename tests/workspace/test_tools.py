@@ -256,7 +256,7 @@ async def test_what_can_not_be_edited_says_why(tmp_path: Path) -> None:
 
     texts = [r.text.removeprefix("edit_file failed: ") for r in out]
     assert texts[1] == (
-        "/a.txt: old_string is in the file 3 times, on lines 1, 1, 3; "
+        "/a.txt: old_string occurs in the file 3 times, on lines 1, 1, 3; "
         "give more of the text around it, or set replace_all"
     )
     assert texts[2].startswith("/a.txt: old_string is not in the file")

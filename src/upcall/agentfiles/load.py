@@ -105,7 +105,7 @@ def load_policies(spec: str, agent_name: str | None = None) -> AgentPolicies:
     if name not in policies:
         members = ", ".join(dict.fromkeys(position.agent for position in positions[name]))
         raise SetupError(
-            f"{name!r} has no model and asks nothing itself; choose one of its members with --agent: {members}"
+            f"{name!r} has no model, so it can't ask a question; choose one of its members with --agent: {members}"
         )
     return AgentPolicies(name, policies, positions)
 
@@ -208,7 +208,7 @@ def _path_of(spec: str) -> Path | None:
     if ":" in path.name:
         return None
     if path.suffix == ".py" and path.is_file():
-        raise SetupError(f"{spec!r} is a Python file; give the attribute that is the agent, such as {spec}:agent")
+        raise SetupError(f"{spec!r} is a Python file; add the attribute that holds the agent, such as {spec}:agent")
     what = (
         "neither a folder nor an agent's .md file."
         if path.exists()
@@ -417,7 +417,7 @@ def _call_factory(function: Any) -> Kit | Tool | None:
     except TypeError as error:
         advice = "call it in a module of your own, and name the variable that holds the result"
         kind = getattr(returns, "__name__", returns)
-        raise SetupError(f"it makes a {kind}, but it needs arguments ({error}); {advice}") from None
+        raise SetupError(f"it returns a {kind}, but it needs arguments ({error}); {advice}") from None
     return function()
 
 
@@ -469,7 +469,7 @@ def _import(module: str, folders: Sequence[Path]) -> ModuleType:
     if expected is not None and loaded is not None and not _same(loaded, expected.origin):
         other = getattr(loaded, "__file__", None) or "Python itself"
         raise SetupError(
-            f"module {top!r} is loaded from {other} already, so {expected.origin} can't be; rename one"
+            f"module {top!r} is already loaded from {other}, not from {expected.origin}; rename one of them"
         )
     try:
         return importlib.import_module(module)

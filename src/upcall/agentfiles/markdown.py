@@ -483,7 +483,7 @@ def _missing_agents(drafts: Sequence[_Draft]) -> Iterator[Problem]:
             if name not in known:
                 more = teamfile.misplaced_key_hint(key.removeprefix("roles.")) if key.startswith("roles.") else ""
                 suggestion = "" if more else did_you_mean(name, known)
-                text = f"no agent is called {name!r}; there are {', '.join(can_answer) or 'none'}{more}"
+                text = f"there is no agent called {name!r}; known agents: {', '.join(can_answer) or 'none'}{more}"
                 yield Problem(str(draft.path), line, key, f"{text}.{suggestion}" if suggestion else text)
 
 
@@ -493,7 +493,9 @@ def _fallback_problems(drafts: Sequence[_Draft]) -> Iterator[Problem]:
     allowed = (*RESERVED, *sorted(draft.agent.name for draft in drafts if draft.agent.team is None))
     for draft in drafts:
         if draft.target and draft.target not in allowed:
-            problem = "a team can't answer" if draft.target in known else f"no agent is called {draft.target!r}"
+            problem = (
+                "a team can't answer" if draft.target in known else f"there is no agent called {draft.target!r}"
+            )
             suggestion = "" if draft.target in known else did_you_mean(draft.target, allowed)
             text = f"{problem}; allowed are {', '.join(allowed)}{f'.{suggestion}' if suggestion else ''}"
             yield Problem(str(draft.sidecar), draft.sidecar_lines.get(key, 0), key, text)

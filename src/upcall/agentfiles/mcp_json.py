@@ -108,7 +108,7 @@ def server_warnings(file: ServersFile, used: Sequence[str]) -> Iterator[Problem]
 def unknown_server(name: str, file: ServersFile, described: Sequence[str]) -> str:
     """Return the text for a server that an agent names and that is not described."""
     if not file.path:
-        return f"no MCP server is called {name!r}: there is no {NAME} beside the agent file"
+        return f"there is no MCP server called {name!r}, because there is no {NAME} beside the agent file"
     known = ", ".join(described) or "none"
     meant = did_you_mean(name, described)
-    return f"{NAME} describes no server called {name!r}; there are {known}{f'.{meant}' if meant else ''}"
+    return f"{NAME} describes no server called {name!r}; known servers: {known}{f'.{meant}' if meant else ''}"

@@ -65,5 +65,5 @@ def unknown_to(model: str, settings: Settings | None) -> dict[str, str]:
     from upcall.models.tuning import known_by_name
 
     known = known_by_name(model)
-    text = f"{model} does not know this setting; it knows {', '.join(known or ())}"
+    text = f"{model} does not support this setting; it supports {', '.join(known or ())}"
     return {name: text for name in settings.given() if known is not None and name not in known}

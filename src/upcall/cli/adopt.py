@@ -91,7 +91,9 @@ async def _adopt_log(path: Path, position: int) -> int:
     store = cast("SqliteStore", open_store(path))
     async with Runtime(store) as runtime:
         if await store.last() != position:
-            raise StoreError(str(path), "it changed in the meantime; nothing was adopted. Run `upcall adopt` again")
+            raise StoreError(
+                str(path), "the log changed in the meantime, so nothing was adopted. Run `upcall adopt` again"
+            )
         events: dict[str, list[AnyEvent]] = {}
         for row in await runtime.rows(limit=_ALL):
             uncertain = (await _state(runtime, row.id)).approvals_in_doubt()

@@ -32,7 +32,9 @@ async def mcp(agent: Agent, argument: str) -> None:
     if not argument:
         _list(agent)
     elif argument not in known:
-        raise UpcallError(f"no MCP server is called {argument!r}; there are {', '.join(known) or 'none'}")
+        raise UpcallError(
+            f"there is no MCP server called {argument!r}; known servers: {', '.join(known) or 'none'}"
+        )
     else:
         _say(await known[argument].connect(argument, authorize=_show_link))
 

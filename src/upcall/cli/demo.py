@@ -113,7 +113,9 @@ def _prepare(args: argparse.Namespace) -> _DemoFolder:
     store_path = getattr(args, "store", "")
     if store_path == ":memory:" or is_url(store_path):
         shown = without_password(store_path)
-        raise SetupError(f"--store {shown}: the demo stores its program beside its log, so give the path of a file")
+        raise SetupError(
+            f"--store {shown}: the demo stores its program beside its log, so the log must be a file; give its path"
+        )
     if store_path:
         make_log_folder(args)
     store = str(Path(store_path).absolute()) if store_path else ""

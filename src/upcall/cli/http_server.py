@@ -58,7 +58,7 @@ def server_for(
     try:
         config.load()
     except (OSError, ValueError) as error:
-        raise SetupError(f"--tls-cert {tls_cert}: it can't be used: {error}") from None
+        raise SetupError(f"--tls-cert {tls_cert} can't be used: {error}") from None
     return Server(config)
 
 

@@ -157,7 +157,9 @@ async def _reveal(args: argparse.Namespace) -> int:
         actor = await principal_for(args, runtime.store, "answerer", "inbox --reveal", args.reveal)
         callback = await runtime.callback(args.reveal)
         if callback.status != "open":
-            raise SetupError(f"{args.reveal} is {callback.status}; only what waits for an answer can be revealed")
+            raise SetupError(
+                f"{args.reveal} is {callback.status}; only a question that waits for an answer can be revealed"
+            )
         callback = await runtime.reveal(args.reveal, *actor)
         if args.json:
             dump(all_fields(callback))
@@ -261,7 +263,7 @@ async def _answerer(args: argparse.Namespace, runtime: Runtime) -> Actor:
     """Return who answers: whom --by names, unless there is a token."""
     actor = await principal_for(args, runtime.store, "answerer", "answer", args.id)
     if args.by and actor.right == RIGHT:
-        raise SetupError(f"--by is for answers without a token; this one is given by {actor.by!r}")
+        raise SetupError(f"--by is for answers without a token; this token answers as {actor.by!r}")
     return Actor(args.by, "asserted") if args.by else actor
 
 
@@ -274,7 +276,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if args.also and args.pattern is None:
         raise SetupError("--also names calls that a pattern covers; give --pattern, too")
     if args.for_session and args.decline is not None:
-        raise SetupError("--for-session is for approvals; a question is declined once")
+        raise SetupError("--for-session is for approvals; --decline applies to one question")
 
 
 async def _value(args: argparse.Namespace, callback: Callback, runtime: Runtime) -> Any:
@@ -292,7 +294,7 @@ async def _value(args: argparse.Namespace, callback: Callback, runtime: Runtime)
     if text is None or text == "-":
         text = _read_stdin(args).strip("\r\n")
         if not text:
-            raise AnswerRefused(args.id, "standard input holds no answer; give a VALUE")
+            raise AnswerRefused(args.id, "standard input contains no answer; give a VALUE")
     text = text.encode("utf-8", "replace").decode()
     return _parse_value(text, args, callback)
 

@@ -117,7 +117,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if args.agent_name is not None and args.agent is None:
         raise SetupError("--agent chooses among the agents of AGENT; give AGENT, too")
     if store_of(args) == ":memory:":
-        raise SetupError("--store :memory: is empty in every new process; give a file")
+        raise SetupError("--store :memory: is empty when a command starts; give the path of a file")
 
 
 # --- the transports -----------------------------------------------------------------------

@@ -97,7 +97,7 @@ def _files(what: str, name: str) -> dict[str, str]:
         raise SetupError(problem)
     if name in agent_names:
         raise SetupError(
-            f"{name!r} is the name of one of its agents ({', '.join(agent_names)}); choose another name"
+            f"{name!r} is already the name of one of the agents ({', '.join(agent_names)}); choose another name"
         )
     # Python files are stored as .txt: otherwise they would be modules of this package
     return {_fill(s.name.removesuffix(".txt"), name): _fill(s.read_text("utf-8"), name) for s in sources}

@@ -137,7 +137,7 @@ def confirm(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise SetupError(f"{question} Nobody can be asked here; give --yes")
+        raise SetupError(f"{question} There is no terminal to ask at; give --yes to confirm")
     sys.stderr.write(question)
     sys.stderr.flush()
     drop_early_lines()

@@ -202,7 +202,7 @@ def has_log(args: argparse.Namespace) -> bool:
     if _is_database(store):
         return True
     if store == ":memory:":
-        raise _unusable(args, "it is empty in every new process; give a file")
+        raise _unusable(args, "a log in memory is empty when a command starts; give the path of a file")
     try:
         if stat.S_ISDIR(Path(store).stat().st_mode):
             raise _unusable(args, "it is a folder; give a file in it")
@@ -298,7 +298,7 @@ async def view_log(args: argparse.Namespace) -> AsyncGenerator[Runtime]:
 
 def _require_log(args: argparse.Namespace) -> None:
     if not has_log(args):
-        raise UpcallError(f"{no_log(args)}; `upcall run` creates one, and --store PATH uses another")
+        raise UpcallError(f"{no_log(args)}; create one with `upcall run`, or give another log with --store PATH")
 
 
 def load_agent(args: argparse.Namespace) -> Loaded:

@@ -318,10 +318,14 @@ class Fleet:
         try:
             runtime = await self._runtime_for(root)
         except UpcallError as error:
-            raise Refusal(409, f"its agents can't be loaded here: {plain(str(error))}") from None
+            raise Refusal(409, f"this server can't load the agents of this session: {plain(str(error))}") from None
         if runtime is None:
             command = (await means_of(self._own.store, self, root)).command
-            raise Refusal(409, f"its agents are not loaded here; continue it with `{command}`", needs=command)
+            raise Refusal(
+                409,
+                f"this server has not loaded the agents of this session; resume it with `{command}`",
+                needs=command,
+            )
         return runtime
 
     async def resume(self, root: str) -> bool:

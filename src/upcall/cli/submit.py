@@ -141,7 +141,7 @@ def _read_file(path: str, runtime: Runtime, agent: Any, options: dict[str, Any])
             if len(made) > MOST_LINES:
                 raise SetupError(f"{shown} has more than {MOST_LINES:,} lines; split it. Nothing was queued")
     if not made:
-        raise SetupError(f"{shown} has no lines; each is a JSON object with id and text")
+        raise SetupError(f"{shown} is empty; each line must be a JSON object with id and text")
     return made
 
 

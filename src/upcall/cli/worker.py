@@ -103,7 +103,7 @@ def _limits(given: Sequence[tuple[str, str, TakeLimit]], agents: Mapping[str, fr
         known = agents if kind == "agent" else models
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
-            raise SetupError(f"--at-most {kind}:{name}: this worker has no such {kind}; there are: {there}")
+            raise SetupError(f"--at-most {kind}:{name}: this worker has no such {kind}; it has: {there}")
         chosen = [name] if kind == "agent" else [agent for agent, used in agents.items() if name in used]
         made.append(limit.replace(agents=tuple(chosen)))
     return made

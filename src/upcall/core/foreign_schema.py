@@ -21,7 +21,7 @@ CALL_CONTEXT = "context of the call"
 def checked_schema(name: str, schema: Any) -> JsonSchema:
     """A copy of the schema of a tool's arguments; BadTool says why it can't be used."""
     if not isinstance(schema, Mapping):
-        raise BadTool(name, f'its schema is a JSON object such as {{"type": "object"}}, not {brief(schema)}')
+        raise BadTool(name, f'its schema must be a JSON object such as {{"type": "object"}}, not {brief(schema)}')
     given = dict(cast("Mapping[str, Any]", schema))
     try:
         own: JsonSchema = {"type": "object", "properties": {}, **plain(given, SCHEMA)}
@@ -29,7 +29,8 @@ def checked_schema(name: str, schema: Any) -> JsonSchema:
         raise BadTool(name, f"its schema can't be used: {error}") from None
     if own["type"] != "object":
         raise BadTool(
-            name, f"its schema must have the type 'object', not {brief(own['type'])}: arguments are an object"
+            name,
+            f"its schema must have the type 'object', not {brief(own['type'])}: arguments are passed as one object",
         )
     if problem := misfit_of(own):
         raise BadTool(name, f"its schema can't be used: {problem}")

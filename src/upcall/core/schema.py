@@ -322,7 +322,7 @@ def _decode(cls: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
         return cls(value)
-    raise ValueError(f"no JSON value can be a {cls.__name__}")
+    raise ValueError(f"no JSON value can be converted to {cls.__name__}")
 
 
 def _by_pydantic(validate: Callable[..., Any], value: Any) -> Any:

@@ -88,7 +88,7 @@ class Procrastinate:
     async def prepare(self, runtime: Any) -> None:
         """Create the triggers that write jobs; call it once for a database, when both schemas are there."""
         if not hasattr(runtime.store, "where") or not str(runtime.store.where).startswith("postgres"):
-            raise SetupError("Procrastinate needs the log in PostgreSQL: Runtime('postgresql://...')")
+            raise SetupError("Procrastinate needs a log in PostgreSQL: Runtime('postgresql://...')")
         await runtime.store.open()
         for statement in _statements():
             await self._app.connector.execute_query_async(statement.replace("%", "%%"))

@@ -48,7 +48,7 @@ def _preset(name: str) -> Rule:
     }
     if name not in presets:
         raise BadKit(
-            "approve", f"{name!r} is not a preset; the presets are {', '.join(presets)}, or give a dict of rules"
+            "approve", f"{name!r} is not a preset; use one of {', '.join(presets)}, or give a dict of rules"
         )
     return presets[name]
 

@@ -48,7 +48,7 @@ def budget(
         for name, value in active.items():
             used = cost(spent, table) if name == "money" else getattr(spent, name)
             if used >= (_for_questions(name, value) if session.purpose == "side_turn" else value):
-                raise LimitReached(f"budget.{name}", f"{used:g} of {value:g} are used in this run tree")
+                raise LimitReached(f"budget.{name}", f"this run tree has used {used:g} of {value:g}")
 
     return Kit(Hooks(before_model=[inherited(check)]))
 

@@ -32,7 +32,7 @@ def log_calls(logger: logging.Logger | str | None = None, *, redactor: Redactor 
 
     argument: Any = logger
     if argument is not None and not isinstance(argument, logging.Logger | str):
-        raise BadKit("log_calls", f"logger is a logging.Logger or its name, not {argument!r}")
+        raise BadKit("log_calls", f"logger must be a logging.Logger or its name, not {argument!r}")
     target = argument if isinstance(argument, logging.Logger) else logging.getLogger(argument or "upcall.calls")
 
     hides = redactor or Redactor(environ=os.environ)

@@ -60,9 +60,11 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
     unknown = placeholders - {*values, *ENVIRONMENT, "agent"}
     if unknown:
         wrong = ", ".join(sorted(unknown))
-        raise BadKit("prompt", f"no value is given for {wrong}; write {{{{name}}}} for braces that should stay")
+        raise BadKit("prompt", f"no value is given for {wrong}; to keep the braces, write {{{{name}}}}")
     if values.keys() - placeholders:
-        raise BadKit("prompt", f"the template has no mark for {', '.join(sorted(values.keys() - placeholders))}")
+        raise BadKit(
+            "prompt", f"the template has no placeholder for {', '.join(sorted(values.keys() - placeholders))}"
+        )
     texts = {name: str(value) for name, value in values.items()}
     key = f"prompt.{digest(text, texts)[:8]}"
     cached: tuple[Any, str] = (None, "")  # most sessions of an agent get the same text
@@ -88,7 +90,9 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
 def _join_template(template: Any) -> str:
     pieces: Any = [template] if isinstance(template, str) else template
     if not all(isinstance(piece, str | Text | Instruction) for piece in pieces):
-        raise BadKit("prompt", f"a template is text, or a list of text and its parts, not {template!r}")
+        raise BadKit(
+            "prompt", f"a template must be a string, or a list of strings and text parts, not {template!r}"
+        )
     return join_texts(pieces)
 
 

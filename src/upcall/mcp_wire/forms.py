@@ -44,7 +44,7 @@ def answer_schema(requested: Any) -> dict[str, Any]:
 
 def _field(name: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise BadForm(f"its field {name[:80]!r} is not described")
+        raise BadForm(f"its field {name[:80]!r} is not a JSON object")
     given = cast("Mapping[str, Any]", given)
     kind = given.get("type", "string")
     field: dict[str, Any] = {"type": kind}
@@ -62,7 +62,7 @@ def _field(name: str, given: Any) -> dict[str, Any]:
     elif kind in _SIMPLE:
         field |= _choices(name, given)
     else:
-        raise BadForm(f"its field {name[:80]!r} has the type {clean_line(str(kind), 40)!r}; forms are flat")
+        raise BadForm(f"its field {name[:80]!r} has the type {clean_line(str(kind), 40)!r}, which is not supported")
     return {**field, "default": given["default"]} if _is_plain(given.get("default")) else field
 
 
@@ -75,7 +75,7 @@ def _choices(name: str, given: Any) -> dict[str, Any]:
     values: Any = given.get("enum")
     most = max(len(cast("Sequence[Any]", one)) if isinstance(one, list) else 0 for one in (titled, values))
     if most > CHOICES:
-        raise BadForm(f"its field {name[:80]!r} has {most} choices; at most {CHOICES} are asked")
+        raise BadForm(f"its field {name[:80]!r} has {most} choices; at most {CHOICES} are allowed")
     if isinstance(titled, list):
         pairs = [cast("Mapping[str, Any]", one) for one in cast("list[Any]", titled) if isinstance(one, Mapping)]
         options = [

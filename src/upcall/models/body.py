@@ -74,7 +74,7 @@ class Body:
             parts.append(data)
             size += len(data)
         if size > EVENT_BYTES:
-            raise ResponseTooLarge(self._model, f"more than {EVENT_BYTES:,} bytes in one piece")
+            raise ResponseTooLarge(self._model, f"more than {EVENT_BYTES:,} bytes in one body")
         return b"".join(parts)
 
     async def read_beginning(self, most: int) -> bytes:

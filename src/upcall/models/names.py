@@ -79,7 +79,9 @@ def _anthropic(name: str, model: str) -> Model:
 def _settings(name: str, key_variable: str, url_variable: str) -> tuple[str | None, str]:
     key, base_url = os.environ.get(key_variable, "").strip(), os.environ.get(url_variable, "").strip()
     if not key and not base_url:
-        raise ModelRefused(name, f"needs a key: set {key_variable} (or {url_variable}, for a server without one)")
+        raise ModelRefused(
+            name, f"needs a key: set {key_variable}, or set {url_variable} if your server needs no key"
+        )
     return key or None, base_url
 
 

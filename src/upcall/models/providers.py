@@ -158,7 +158,7 @@ def _model_settings(name: str, request: Request) -> ModelSettings | None:
     if (effort := values.get("thinking")) is not None:
         if effort not in _EFFORTS:
             words = ", ".join(_EFFORTS)
-            raise ModelRefused(name, f"does not know reasoning_effort={effort!r}; it knows {words}")
+            raise ModelRefused(name, f"does not support reasoning_effort={effort!r}; it supports {words}")
         values["thinking"] = effort if effort != "none" else False
     if (choice := values.get("tool_choice")) not in (None, "auto", "none", "required"):
         values["tool_choice"] = [choice]

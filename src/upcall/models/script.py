@@ -99,7 +99,7 @@ def _to_response(reply: object) -> Response | BaseException | type[BaseException
         if len(text) + len(calls) == len(parts):
             return Response("".join(text), calls)
     raise SetupError(
-        f"a Script can't play {reply!r}; give text, call(...), a list of calls, a Response or an error"
+        f"a Script can't reply with {reply!r}; give text, call(...), a list of calls, a Response or an error"
     )
 
 

@@ -49,4 +49,4 @@ def _check_tool_choice(model: str, settings: Settings | None, request: Request) 
         return
     has = f"has only {', '.join(names)}" if names else "has no tools"
     what = "a tool" if choice == "required" else f"the tool {choice!r}"
-    raise ModelRefused(model, f"the setting tool_choice requires a call of {what}, but the request {has}")
+    raise ModelRefused(model, f"the setting tool_choice requires a call to {what}, but the request {has}")

@@ -63,7 +63,7 @@ class Labels:
                 ):
                     found[name] = Label(text, cast("str", rest.get("shows", "")))
                 case _:
-                    raise SetupError(f'{path}: {name!r}: expected a text, or {{"text": …, "shows": "argument"}}')
+                    raise SetupError(f'{path}: {name!r}: expected a string, or {{"text": …, "shows": "argument"}}')
         return cls().adding(found)
 
     def adding(self, more: Mapping[str, Label | str]) -> Labels:

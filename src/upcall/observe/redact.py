@@ -95,7 +95,9 @@ class Redactor:
         for key, texts in data.items():
             fits = isinstance(texts, list) and all(isinstance(one, str) for one in cast("list[Any]", texts))
             if key not in _FILE_KEYS or not fits:
-                raise SetupError(f"{path}: {key!r}: expected lists of texts named {', '.join(_FILE_KEYS)}")
+                raise SetupError(
+                    f"{path}: {key!r}: the file may contain only lists of strings named {', '.join(_FILE_KEYS)}"
+                )
         try:
             return cls(**data, environ=environ)
         except SetupError as error:
@@ -449,7 +451,7 @@ def _hidden_at(found: re.Match[str], hidden: Sequence[Any]) -> Any:
     length, number = int(found[1]), int(found[2])
     if 0 < number <= len(hidden) and len(_as_text(hidden[number - 1])) == length:
         return hidden[number - 1]
-    raise ValueError(f"{found[0]} does not stand for a value that was hidden here; write the value itself")
+    raise ValueError(f"{found[0]} is not a placeholder of a value that was hidden here; write the value itself")
 
 
 def _as_text(value: Any) -> str:

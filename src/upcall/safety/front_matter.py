@@ -42,7 +42,7 @@ def _check_size(text: str) -> str:
     import yaml
 
     if len(text) > MOST:
-        raise yaml.YAMLError(f"it has {len(text)} characters; {MOST} are allowed")
+        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MOST} are allowed")
     return text
 
 

@@ -69,10 +69,10 @@ def read_json(text: str) -> Any:
     if len(text) > LONGEST:
         raise ValueError(f"the reply has {len(text)} characters; at most {LONGEST} are read as JSON")
     if problem := excess_in_text(text, LONGEST):
-        raise ValueError(f"the reply is not JSON that can be read: {problem}")
+        raise ValueError(f"the reply's JSON can't be read: {problem}")
     value = _one_value(text)
     if len(text) > _FEW and (problem := excess(value, 6 * LONGEST)):
-        raise ValueError(f"the reply's JSON exceeds a bound: {problem}")
+        raise ValueError(f"the reply's JSON exceeds a limit: {problem}")
     return value
 
 

@@ -134,7 +134,7 @@ class _Reader:
         self._last = size
         self._sizes[-1] += size
         if self._sizes[-1] > _MOST_SIZE:
-            raise self._wrong(f"its repetitions come to more than {_MOST_SIZE} characters")
+            raise self._wrong(f"with its repetitions it has more than {_MOST_SIZE} characters")
 
     def _set(self, at: int) -> int:
         """Copy [...]; characters that could begin a set inside a set are escaped."""
@@ -177,7 +177,7 @@ class _Reader:
             self._groups += 1
             opens = opens if self._keeps_groups else "(?:"
             if self._keeps_groups and self._groups > _MAX_GROUPS:
-                raise self._wrong(f"a pattern that refers back to its groups may have at most {_MAX_GROUPS} groups")
+                raise self._wrong(f"a pattern with backreferences may have at most {_MAX_GROUPS} groups")
         if len(self._sizes) > _MOST_LEVELS:
             raise self._wrong(f"its groups are nested more than {_MOST_LEVELS} levels deep")
         self._sizes.append(0)

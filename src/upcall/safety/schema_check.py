@@ -80,7 +80,7 @@ def _patterns_of(root: Any) -> dict[str, Pattern]:
             continue
         seen.add(id(schema))
         if not isinstance(schema, dict):
-            raise _BadSchema(f"a schema is an object, true or false, not {_brief(schema)}")
+            raise _BadSchema(f"a schema must be an object, true or false, not {_brief(schema)}")
         if len(seen) > SUBSCHEMAS:
             raise _BadSchema(f"it contains more than {SUBSCHEMAS} subschemas")
         keywords = cast("dict[str, Any]", schema)
@@ -144,7 +144,7 @@ def _check_keywords(schema: dict[str, Any]) -> None:
 def resolved(ref: str, root: Any) -> Any:
     """Return the part of a schema that a reference names. Nothing is ever fetched."""
     if ref != "#" and not ref.startswith("#/"):
-        raise _BadSchema(f"a schema may not refer to {_brief(ref)}: nothing is fetched to check an answer")
+        raise _BadSchema(f"a schema may not refer to {_brief(ref)}: other schemas are not fetched")
     found = root
     for part in ref.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -274,7 +274,7 @@ class _Check:
 
     def _matches(self, rule: str, text: str) -> bool:
         if len(text) > LONGEST_MATCHED:
-            raise _BadSchema(f"a text that must match a pattern may have at most {LONGEST_MATCHED} characters")
+            raise _BadSchema(f"a string that must match a pattern may have at most {LONGEST_MATCHED} characters")
         self.step(1 + len(text) // 100)
         pattern = self._patterns[rule]
         pattern.left = self._seconds

@@ -105,7 +105,7 @@ def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) ->
         return f"{path} belongs to another user; copy the log to a folder of your own, {_ACCEPT}"
     if found.st_mode & _OTHERS_WRITE:
         mode = "700" if folder else "600"
-        return f"other users can write {path}; if you trust what is in it: chmod {mode} {typed} ({_ACCEPT})"
+        return f"other users can write to {path}; if you trust what is in it: chmod {mode} {typed} ({_ACCEPT})"
     return ""
 
 

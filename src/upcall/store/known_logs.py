@@ -111,7 +111,7 @@ class KnownLogs:
             return
         above = next(one for one in folder.parents if one.exists())
         if has_owners() and os.geteuid() == 0 and above.stat().st_uid != 0:  # sudo kept the caller's HOME
-            raise self._unavailable(f"{above} belongs to another user, and root would own the files created there")
+            raise self._unavailable(f"{above} belongs to another user, and new files in it would belong to root")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -139,7 +139,7 @@ class KnownLogs:
             raise self._unavailable(f"{path} belongs to another user")
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
-            raise self._unavailable(f"other users can write {path}; fix it with chmod {mode}")
+            raise self._unavailable(f"other users can write to {path}; fix this with chmod {mode}")
 
     def _unavailable(self, why: str) -> StoreUnavailable:
         where = self._folder or "~/.local/state/upcall"

@@ -133,7 +133,7 @@ def check_append(
     else:
         allowed = covered
     if not allowed:
-        raise StoreError(where, f"{first.type} needs a claim on the run tree of session {session!r}")
+        raise StoreError(where, f"only the owner of the run tree of session {session!r} may append {first.type}")
 
 
 def required_sessions(session: str, started: SessionStarted) -> set[str]:
@@ -253,7 +253,7 @@ def check_queued(
     for event in events:
         if type(event) is TurnQueued:
             if not is_root:
-                raise StoreError(where, f"a turn of {session!r} can't be queued: another session started it")
+                raise StoreError(where, f"{session!r} was started by another session, so its turns can't be queued")
             if event.turn <= last:
                 raise TurnExists(session, event.turn)
             last = event.turn

@@ -23,7 +23,7 @@ def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable
     """
     argument: Any = next_agent
     if not isinstance(argument, Agent):
-        raise BadAgent("bridge", f"bridge(agent) takes the agent that comes next, not {argument!r}")
+        raise BadAgent("bridge", f"bridge(agent) takes the next agent, not {argument!r}")
 
     async def hand_over(session: SessionAccess, reply: Reply) -> str:
         access = cast("HookSession", session)
@@ -38,7 +38,9 @@ def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable
         next_reply = await access.child(next_agent, prompt if prompt.strip() else SAID_NOTHING, child, spec)
         if next_reply.status != "done":
             raise ChildFailed(
-                next_reply.session_id, next_agent.name, f"it ended with {next_reply.limit or next_reply.status}"
+                next_reply.session_id,
+                next_agent.name,
+                f"it did not complete its turn ({next_reply.limit or next_reply.status})",
             )
         return next_reply.text
 

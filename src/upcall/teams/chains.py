@@ -122,7 +122,7 @@ def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, descri
     description: what agents above read when they choose whom to give work to
     """
     if not steps:
-        raise BadAgent(name or "chain", "a chain has at least one step: chain(a, b)")
+        raise BadAgent(name or "chain", "a chain must have at least one step: chain(a, b)")
     for step in steps:
         if not isinstance(step, Branch | FanOut):
             _agent(name or "chain", step)
@@ -186,7 +186,7 @@ async def _call_function(step: str, role: str, function: Callable[[Any], Any], a
 
 def _agent(where: str, value: Any) -> Agent:
     if not isinstance(value, Agent):
-        raise BadAgent(where, f"its steps are agents, teams, chains, branch(…) or fan_out(…), not {value!r}")
+        raise BadAgent(where, f"its steps must be agents, teams, chains, branch(…) or fan_out(…), not {value!r}")
     return cast("Agent", value)
 
 

@@ -72,7 +72,9 @@ class Coordination:
         with self.turn.activity.waiting():  # for its child
             ended = await self._run(step, started, spec)
         if step.required and ended.status != "done":
-            raise ChildFailed(started.child, started.agent, f"it ended with {ended.error or ended.status}")
+            raise ChildFailed(
+                started.child, started.agent, f"it did not complete its step ({ended.error or ended.status})"
+            )
         self.log.add(ended)
         await self.log.flush()
         return ended
@@ -129,7 +131,7 @@ class Coordinator(Agent[None]):
 
     def __init__(self, name: str, agents: Sequence[Agent], description: str, structure: Any) -> None:
         if name in names_of(agents):
-            raise BadAgent(name, f"an agent below it is called {name!r} too; give it another name=")
+            raise BadAgent(name, f"an agent below it is also called {name!r}; choose another name=")
         self.setup = digest(structure)
         limits = Limits(children=None, model_calls=None, tokens=None, turn_seconds=None)
         super().__init__(
@@ -189,4 +191,4 @@ class _NoModel:
 
     async def respond(self, request: Request, emit: Emit | None) -> NoReturn:
         """Refuse: there is no model to ask."""
-        raise UpcallError(f"{request.agent} has steps and no model, so it can't be asked anything itself")
+        raise UpcallError(f"{request.agent} is a team or a chain and has no model, so it can't answer itself")

@@ -81,7 +81,7 @@ def _check_command(command: str, ctx: Context) -> str:
     if folder is None:
         raise UpcallError("this workspace has no folder that a command could run in; use the file tools")
     if not Path(folder).is_dir():
-        raise WorkspaceError("/", f"the workspace's folder {folder} is gone")
+        raise WorkspaceError("/", f"the workspace's folder {folder} no longer exists")
     return folder
 
 

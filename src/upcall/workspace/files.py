@@ -287,13 +287,13 @@ def replace_text(path: str, body: bytes, old: str, new: str, everywhere: bool) -
     count = text.count(old)
     if not count:
         raise WorkspaceError(
-            path, "old_string is not in the file; it must match exactly, with spaces and line ends"
+            path, "old_string is not in the file; it must match exactly, including spaces and line ends"
         )
     if count > 1 and not everywhere:
         lines = [text.count("\n", 0, at) + 1 for at in islice(_occurrences(text, old), 10)]
         where = f"{count} times, on lines {', '.join(map(str, lines))}"
         raise WorkspaceError(
-            path, f"old_string is in the file {where}; give more of the text around it, or set replace_all"
+            path, f"old_string occurs in the file {where}; give more of the text around it, or set replace_all"
         )
     new = replace_surrogates(new)
     size = len(body) + count * (len(new.encode()) - len(old.encode()))

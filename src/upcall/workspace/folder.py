@@ -48,7 +48,7 @@ class Folder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd:
-            raise SetupError("Folder needs a system that opens files relative to folders: Linux or macOS")
+            raise SetupError("Folder needs a system that can open files relative to a folder: Linux or macOS")
         self.path: str = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.absolute keeps `..`
         self._writing = threading.Lock()
         self._cache: dict[str, tuple[tuple[int, ...], bytes]] = {}  # small files by path, each with its stamp

@@ -53,7 +53,7 @@ class Guard(NamedTuple):
             mount = path_of(tuple(parts))
             raise WorkspaceError(
                 self.path,
-                f"leads by a link to a path below {mount}, where another workspace is mounted; use that path",
+                f"leads through a link to {mount}, where another workspace is mounted; use a path below {mount}",
             )
         if self.outside_git and _is_git(parts[-1]):
             raise self._in_git(parts)

@@ -98,7 +98,7 @@ class LogFiles:
             raise WorkspaceError(here, "is a folder, not a file")
         for count in range(1, len(parts)):
             if self._prefix + path_of(parts[:count]) in values:
-                raise WorkspaceError(here, f"goes through the file {path_of(parts[:count])}")
+                raise WorkspaceError(here, f"{path_of(parts[:count])} is a file, not a folder")
         # nothing is awaited between this check and the append, so no other session can write in between
         if expected is not None and values.get(self._prefix + here, {}).get("hash") != expected:
             raise file_changed(here)

@@ -243,7 +243,7 @@ class Interpreter:
         if self._session is None and self._snapshot is not None:
             dump = self.dump()
             if dump is None:
-                raise ProgramFailed("its process had ended while it waited", lost=True)
+                raise ProgramFailed("the program's process ended while the program waited", lost=True)
             self._snapshot = self._start().load_snapshot(dump, print_callback=self._print)
             self._forget_suspended()
         return work()

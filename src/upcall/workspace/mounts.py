@@ -131,7 +131,8 @@ class MountedFiles:
                 return mount, files, path_of(parts[len(mount) :])
             if tuple(map(lookalike_key, begins)) == tuple(map(lookalike_key, mount)):
                 raise WorkspaceError(
-                    path_of(parts), f"looks like {path_of(mount)} but is spelled differently; use that spelling"
+                    path_of(parts),
+                    f"looks like {path_of(mount)} but is spelled differently; write {path_of(mount)}",
                 )
         return (), self._base, path_of(parts)
 

@@ -103,7 +103,7 @@ def functions(toolbox: Mapping[str, Tool]) -> dict[str, Tool]:
         name = function_name(one.name)
         if name in found:
             raise BadTool(
-                one.name, f"a program would call it {name}, as it calls {found[name].name}; rename one of them"
+                one.name, f"in a program it would be called {name}, like {found[name].name}; rename one of them"
             )
         found[name] = one
     return found

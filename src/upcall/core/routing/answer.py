@@ -38,7 +38,7 @@ def settling_event(
     if not isinstance(value, Decline):
         return CallbackAnswered(callback.id, validate_answer(callback, value), by, right)
     if callback.gate:
-        raise AnswerRefused(callback.id, "an approval is rejected, not declined: answer with Reject('why')")
+        raise AnswerRefused(callback.id, "an approval can be rejected, but not declined: answer with Reject('why')")
     return CallbackDeclined(callback.id, _reason(callback, value.reason), by, right)
 
 
@@ -51,21 +51,21 @@ def check_principal(by: Any, right: Any) -> tuple[str, str]:
     if not isinstance(right, str) or not _RIGHT.fullmatch(right):
         raise SetupError(f"right={brief(right)}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
     if right in ("agent", "hook"):
-        raise SetupError(f"right={right!r} is reserved for answers of agents and hooks")
+        raise SetupError(f"right={right!r} is reserved for answers from agents and hooks")
     return by, right
 
 
 def checked_by(by: Any) -> str:
     """Return who says or asks for something, as the log stores it; SetupError if it is not valid."""
     if not isinstance(by, str) or len(by) > _LONGEST_PRINCIPAL:
-        raise SetupError(f"by={brief(by)}: use a text of at most {_LONGEST_PRINCIPAL} characters")
+        raise SetupError(f"by={brief(by)}: use a string of at most {_LONGEST_PRINCIPAL} characters")
     return replace_surrogates(by)
 
 
 def checked_reason(reason: Any) -> str:
     """Return why something is asked for, as the log stores it; SetupError if it is not valid."""
     if not isinstance(reason, str) or len(reason) > LARGEST:
-        raise SetupError(f"reason={brief(reason)}: use a text of at most {LARGEST} characters")
+        raise SetupError(f"reason={brief(reason)}: use a string of at most {LARGEST} characters")
     return replace_surrogates(reason)
 
 
@@ -75,7 +75,7 @@ _RIGHT = re.compile("[a-z0-9][a-z0-9._:-]{0,49}")
 
 def _reason(callback: Callback, reason: Any) -> str:
     if not isinstance(reason, str):
-        raise AnswerRefused(callback.id, f"the reason of Decline() is a text, not {brief(reason)}")
+        raise AnswerRefused(callback.id, f"the reason of Decline() must be a string, not {brief(reason)}")
     if problem := excess(reason, LARGEST):
         raise _too_large(callback, problem)
     return replace_surrogates(reason)
@@ -84,7 +84,7 @@ def _reason(callback: Callback, reason: Any) -> str:
 def validate_answer(callback: Callback, value: Any) -> Any:
     """Return the answer as the log stores it; AnswerRefused says why an invalid one is not accepted."""
     if isinstance(value, Answer):
-        raise AnswerRefused(callback.id, "give only the value; by= says who answers")
+        raise AnswerRefused(callback.id, "give only the value, not an Answer; use by= to say who answers")
     if isinstance(value, Decline):
         raise AnswerRefused(callback.id, "only a person may decline a question; agents and hooks pass it up")
     if not callback.gate and isinstance(value, Approve | Reject):

@@ -112,11 +112,11 @@ def ask(
 def _check_texts(message: Any, intent: Any, key: Any) -> None:
     for name, text in (("message", message), ("intent", intent)):
         if not isinstance(text, str):
-            raise UpcallError(f"raise_callback takes a text as its {name}, not {brief(text)}")
+            raise UpcallError(f"the {name} of raise_callback must be a string, not {brief(text)}")
         if not text.strip():
             raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
     if key is not None and not (isinstance(key, str) and len(key) <= _LONGEST_KEY):
-        raise UpcallError(f"key={brief(key)}: use a text of at most {_LONGEST_KEY} characters")
+        raise UpcallError(f"key={brief(key)}: use a string of at most {_LONGEST_KEY} characters")
 
 
 def asking(message: Any, callback_type: str, options: dict[str, Any]) -> Question:
@@ -135,13 +135,13 @@ def _check_shape(choices: Any, schema: Any) -> None:
     # a bare string is a sequence of letters: choices="yes" would offer y, e and s
     are_texts = isinstance(choices, list | tuple) and all(isinstance(c, str) and c for c in cast("Any", choices))
     if not are_texts:
-        raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {brief(choices)}")
+        raise UpcallError(f"choices must be a list of strings, such as ['yes', 'no'], not {brief(choices)}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
     if schema is not None and not isinstance(schema, Mapping):
-        raise UpcallError(f"schema is a JSON schema, such as {{'type': 'string'}}, not {brief(schema)}")
+        raise UpcallError(f"schema must be a JSON schema, such as {{'type': 'string'}}, not {brief(schema)}")
     if schema is not None and (problem := schema_error(cast("Mapping[str, Any]", schema))):
-        raise UpcallError(f"no answer could fit the schema: {problem}")
+        raise UpcallError(f"no answer can match the schema: {problem}")
 
 
 def _hints(hints: dict[str, Any]) -> Hints:
@@ -156,8 +156,8 @@ def _plain(parts: list[Any]) -> list[Any]:
     try:
         return plain(parts, LARGEST, DEPTH + 1)
     except TooLarge as error:
-        most = f"a callback may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
-        raise UpcallError(f"{most}: {error}. Store it and give its path") from None
+        most = f"a callback may have at most {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise UpcallError(f"{most}: {error}. Store the data elsewhere and give its path") from None
     except ValueError as error:
         raise UpcallError(f"a callback can contain only JSON values: {error}") from None
 
@@ -168,7 +168,7 @@ def plain_json(what: str, value: Any) -> Any:
         return plain(value, KEPT)
     except TooLarge as error:
         most = f"takes at most {KEPT} bytes of JSON, nested at most {DEPTH} levels deep"
-        raise UpcallError(f"{what} {most}: {error}. Store it and keep its path") from None
+        raise UpcallError(f"{what} {most}: {error}. Store the data elsewhere and keep its path") from None
     except ValueError as error:
         raise UpcallError(f"{what} takes only JSON values: {error}") from None
 

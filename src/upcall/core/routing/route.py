@@ -226,7 +226,7 @@ def _fallback(query: RouteQuery, ancestors: Sequence[Ancestor], asked: Sequence[
     elif not skip and above is None and name == query.asker:
         skip = ("the fallback is the one who asks", "")
     elif not skip and above is None and query.known is not None and name not in query.known:
-        skip = (f"no agent is called {name!r}; there are {', '.join(query.known) or 'none'}", "")
+        skip = (f"there is no agent called {name!r}; known agents: {', '.join(query.known) or 'none'}", "")
     session_id = above.session_id if above else ""
     if skip:
         return Station(name, "skip", skip[0], session_id, allow=skip[1], fallback=True)

@@ -93,6 +93,6 @@ def check_runs_alone(state: SessionState) -> None:
     header = state.header
     if header.kind == "side_turn":
         raise SetupError(
-            f"{state.id} is a side turn, in which {header.agent} answered a callback; it can be read, but not "
-            f"prompted or resumed by itself. Use its session {header.parent}"
+            f"{state.id} is a side turn of {header.agent}. You can read it, but you can't prompt "
+            f"or resume it. Use its session {header.parent}"
         )

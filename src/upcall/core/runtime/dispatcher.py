@@ -223,7 +223,7 @@ class CallbackDispatcher:
         asker, state = scope.turn, scope.turn.state
         if asker.purpose == "side_turn":
             asker.log.add(events.ContextSet(ASKED_BACK, True))
-            raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
+            raise UpcallError("you can't ask a question while you answer a callback; pass the callback up instead")
         if warning := intent_warning(question.intent):
             log.warning("%s asked %r: %s", asker.actor.name, question.message, warning)
         route = await self._services.route_for(asker, question, question.hints)

@@ -75,7 +75,7 @@ class KnownAgents:
         """Know an agent whose turns others run; SetupError if another one has its name: they find it by that."""
         if self.register(agent) is not None:
             raise SetupError(
-                f"this runtime has another agent called {agent.name!r}; a worker finds an agent by its name"
+                f"this runtime has another agent called {agent.name!r}, and workers find agents by name; rename one"
             )
 
     def all(self) -> list[Agent]:

@@ -547,7 +547,7 @@ class RunTree:
             return (await logged_end(side.state, turn.actor.agent)).text
         reply = await run_turn(side, release=False)
         if reply.status != "done":
-            raise ChildFailed(side.id, turn.actor.name, f"its side turn ended with {reply.limit or reply.status}")
+            raise ChildFailed(side.id, turn.actor.name, f"its side turn stopped: {reply.limit or reply.status}")
         return reply.text
 
     async def run_answering_side_turn(

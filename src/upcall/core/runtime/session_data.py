@@ -26,7 +26,7 @@ def checked_data(data: Any) -> dict[str, Any]:
     except ValueError as error:
         raise SetupError(f"data can contain only JSON values: {error}. Pass other objects in deps") from None
     if not isinstance(kept, dict):
-        raise SetupError(f'data is a JSON object, such as {{"customer": 17}}, not {brief(data)}')
+        raise SetupError(f'data must be a JSON object, such as {{"customer": 17}}, not {brief(data)}')
     return cast("dict[str, Any]", kept)
 
 
@@ -35,10 +35,10 @@ def checked_tags(tags: Any) -> dict[str, str]:
     if tags is None:
         return {}
     if not isinstance(tags, Mapping):
-        raise SetupError(f'tags are names with values, such as {{"customer": "acme"}}, not {brief(tags)}')
+        raise SetupError(f'tags must map names to values, such as {{"customer": "acme"}}, not {brief(tags)}')
     given = dict(cast("Mapping[Any, Any]", tags))
     if len(given) > TAGS:
-        raise SetupError(f"a session has at most {TAGS} tags, not {len(given)}")
+        raise SetupError(f"a session may have at most {TAGS} tags, not {len(given)}")
     for name, value in given.items():
         if problem := _problem(name, value):
             raise SetupError(problem)
@@ -65,12 +65,12 @@ TitleAndFolders = tuple[str, str, tuple[str, ...]]
 def checked_title_and_folders(title: Any, folder: Any, roots: Any) -> TitleAndFolders:
     """Return the title, the folder and further folders of `start(...)`; SetupError says what is wrong with them."""
     if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
-        raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")
+        raise SetupError(f"title must be one line of at most {TITLE} characters, not {brief(title)}")
     if isinstance(roots, str | bytes) or not isinstance(roots, Sequence):
         raise SetupError(f'roots must be a list of absolute paths, such as ["/srv/docs"], not {brief(roots)}')
     further = cast("Sequence[Any]", roots)
     if len(further) > ROOTS:
-        raise SetupError(f"a session has at most {ROOTS} roots, not {len(further)}")
+        raise SetupError(f"a session may have at most {ROOTS} roots, not {len(further)}")
     own = "" if folder is None else checked_path("folder", folder)
     return title, own, tuple([checked_path("each of roots", one) for one in further])
 
@@ -79,11 +79,11 @@ def checked_path(what: str, path: Any) -> str:
     """Return an absolute path as text, as it was given; SetupError names `what` and says what is wrong."""
     text = str(path) if hasattr(path, "__fspath__") else path
     if type(text) is not str:
-        raise SetupError(f'{what} is an absolute path, such as "/srv/shop", not {brief(path)}')
+        raise SetupError(f'{what} must be an absolute path, such as "/srv/shop", not {brief(path)}')
     if len(text) > PATH or not _is_one_line(text):
         raise SetupError(f"{what} may have at most {PATH} characters and no control characters; got {brief(text)}")
     if not os.path.isabs(text):  # noqa: PTH117 - importing pathlib is slow
-        raise SetupError(f"{what} is an absolute path, not {brief(text)}; Path(...).resolve() makes one")
+        raise SetupError(f"{what} must be an absolute path, not {brief(text)}; Path(...).resolve() returns one")
     return text
 
 
@@ -104,7 +104,7 @@ def check_unchanged(session: SessionView, data: Any, tags: Any) -> None:
     ):
         if given is not None and not same_json(given, kept):
             problem = f"session {session.id!r} was started with other {name}, which can't be changed"
-            raise SetupError(f"{problem}; leave {name} out to continue it, or start a session with another id")
+            raise SetupError(f"{problem}; leave {name} out to continue that session, or start one with another id")
 
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")

@@ -21,10 +21,10 @@ def checked_options(agent: Agent, options: Any) -> SessionOptions:
         return DEFAULT_OPTIONS
     if not isinstance(options, SessionOptions):
         raise SetupError(
-            f'options are a SessionOptions value, such as SessionOptions("deep"), not {brief(options)}'
+            f'options must be a SessionOptions value, such as SessionOptions("deep"), not {brief(options)}'
         )
     if options.approvals not in ("", "ask"):
-        raise SetupError(f"SessionOptions(approvals=...) is 'ask' or left out, not {brief(options.approvals)}")
+        raise SetupError(f"SessionOptions(approvals=...) must be 'ask' or left out, not {brief(options.approvals)}")
     check_model(agent, options.model)
     return options
 
@@ -32,7 +32,9 @@ def checked_options(agent: Agent, options: Any) -> SessionOptions:
 def check_is_root(state: SessionState) -> None:
     """Refuse options for a session that another one started."""
     if state.header.parent:
-        raise SetupError(f"{state.id} uses its root's approvals; set the options of {state.header.root!r} instead")
+        raise SetupError(
+            f"{state.id} is not a root session; set the options of its root {state.header.root!r} instead"
+        )
 
 
 def check_model(agent: Agent, name: Any) -> None:
@@ -40,7 +42,9 @@ def check_model(agent: Agent, name: Any) -> None:
     if name == "" or (isinstance(name, str) and name in agent.models):
         return
     if not agent.models:
-        raise SetupError(f"agent {agent.name!r} has no models to choose from: Agent(models={{...}}) declares some")
+        raise SetupError(
+            f"agent {agent.name!r} has no models to choose from; declare them with Agent(models={{...}})"
+        )
     meant = did_you_mean(name, list(agent.models)) if isinstance(name, str) else ""
     raise SetupError(
         f"agent {agent.name!r} has no model called {brief(name)}, only {', '.join(agent.models)}.{meant}"

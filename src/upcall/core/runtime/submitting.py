@@ -74,21 +74,21 @@ def make_submission(
 def _checked_priority(priority: Any) -> Priority:
     """Return a priority; SetupError if it is not one."""
     if priority not in PRIORITIES:
-        raise SetupError(f"priority is one of {', '.join(PRIORITIES)}, not {brief(priority)}")
+        raise SetupError(f"priority must be one of {', '.join(PRIORITIES)}, not {brief(priority)}")
     return priority
 
 
 def _checked_tenant(tenant: Any) -> str:
     """Return the name of a tenant; SetupError if it can't be one."""
     if type(tenant) is not str or len(tenant) > TAG_VALUE or not tenant.isprintable():
-        raise SetupError(f"tenant is a name of at most {TAG_VALUE} printable characters, not {brief(tenant)}")
+        raise SetupError(f"tenant must be a name of at most {TAG_VALUE} printable characters, not {brief(tenant)}")
     return tenant
 
 
 def _checked_turn(turn: Any) -> int:
     """Return the number of a turn; SetupError if it can't be one."""
     if type(turn) is not int or not 1 <= turn < 1 << 31:
-        raise SetupError(f"turn is the number of the turn in its session, of 1 or more, not {brief(turn)}")
+        raise SetupError(f"turn must be the number of the turn in its session, 1 or more, not {brief(turn)}")
     return turn
 
 
@@ -96,7 +96,7 @@ def _checked_limit(queue_limit: Any) -> int | None:
     """Return a limit of the queue; SetupError if it can't be one."""
     if queue_limit is not None and (type(queue_limit) is not int or not 0 <= queue_limit < 1 << 31):
         raise SetupError(
-            f"queue_limit is the number of sessions that may be queued, or None for any, not {brief(queue_limit)}"
+            f"queue_limit must be a whole number of 0 or more, or None for no limit, not {brief(queue_limit)}"
         )
     return queue_limit
 
@@ -182,9 +182,9 @@ async def _stored_turn(store: Store, one: Submission) -> tuple[bool, int]:
 
 def _check_same(state: SessionState, one: Submission) -> None:
     if state.header.parent:
-        raise SetupError(f"a turn of {one.id!r} can't be queued: another session started it")
+        raise SetupError(f"{one.id!r} was started by another session, so its turns can't be queued")
     if state.header.agent != one.header.agent:
-        problem = f"{one.id!r} is a session of {state.header.agent!r} and not of {one.header.agent!r}"
+        problem = f"{one.id!r} is a session of {state.header.agent!r}, not of {one.header.agent!r}"
         raise SetupError(f"{problem}; use another id")
     check_unchanged(SessionView(state), one.data, one.tags)
 

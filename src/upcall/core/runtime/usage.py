@@ -139,4 +139,4 @@ def _calls_and_tokens(state: SessionState) -> tuple[int, int]:
 def no_room(limits: Limits, name: str) -> str:
     """Say why a question is passed up for a limit of the asked agent's turn."""
     most = {"model_calls": f"{limits.model_calls} model calls", "tokens": f"{limits.tokens} tokens"}
-    return f"its limit of {most[name]} leaves no room"
+    return f"its limit of {most[name]} is used up"

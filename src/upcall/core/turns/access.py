@@ -479,19 +479,19 @@ class SyncCallContext:
 async def _other_run(name: str, task: asyncio.Task[Any] | None, ended: asyncio.Future[None]) -> None:
     """Wait for an effect that another task of the same call or hook runs."""
     if task is asyncio.current_task():
-        raise UpcallError(f"once({name!r}) was called by its own effect; use another name")
+        raise UpcallError(f"once({name!r}) was called inside the effect of the same name; use another name")
     await asyncio.wait({ended})
 
 
 def _check_text(what: str, given: Any) -> None:
     """Refuse what the log could not give back as the same text."""
     if not isinstance(given, str) or replace_surrogates(given) != given:
-        raise UpcallError(f"{what} is a text, not {brief(given)}")
+        raise UpcallError(f"{what} must be a valid string, not {brief(given)}")
 
 
 def _check_count(keep_last: Any) -> None:
     if type(keep_last) is not int:
-        raise UpcallError(f"keep_last is the number of messages to keep, not {brief(keep_last)}")
+        raise UpcallError(f"keep_last must be the number of messages to keep, not {brief(keep_last)}")
 
 
 def _agent_name(agent: Any) -> str:
@@ -504,7 +504,7 @@ def prompt_message(given: str | Message) -> Message:
     """The message that a prompt is; SetupError where it is too long, or empty, which no provider takes."""
     is_text = isinstance(given, str)
     if not is_text and not hasattr(given, "parts"):
-        raise SetupError(f"a prompt is a text or a Message, not {brief(given)}")
+        raise SetupError(f"a prompt must be a string or a Message, not {brief(given)}")
     texts = [given] if is_text else [p.text for p in given.parts if isinstance(p, Text | Instruction)]
     if problem := _too_long(*texts):
         raise SetupError(f"the prompt {problem}")
@@ -524,9 +524,9 @@ def _too_long(*texts: str) -> str:
 def message_from(role: str, content: str) -> Message:
     """A message as hooks add it: `user`, `assistant`, or `system` for an instruction."""
     if role not in ("user", "assistant", "system"):
-        raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
+        raise UpcallError(f"add_message({role!r}, ...): the role must be 'user', 'assistant' or 'system'")
     if not isinstance(cast("Any", content), str):
-        raise UpcallError(f"the content of add_message(role, content) is a text, not {brief(content)}")
+        raise UpcallError(f"the content of add_message(role, content) must be a string, not {brief(content)}")
     if problem := _too_long(content):
         raise UpcallError(f"the content of add_message(role, content) {problem}")
     part = Instruction(replace_surrogates(content)) if role == "system" else Text(replace_surrogates(content))

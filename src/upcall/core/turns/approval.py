@@ -44,7 +44,7 @@ async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tupl
         if free:
             return "", call
         if turn.purpose == "side_turn":
-            raise _refused(call, "nobody can approve it while a callback is being answered")
+            raise _refused(call, "it needs an approval, and an agent can't get one while it answers a callback")
         callback_id, said, by = decided or await _asked(turn, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
@@ -61,7 +61,7 @@ async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tupl
         if said.args is None or same_json(edited.args, said.args):
             return callback_id, edited
         if _asked_before(turn, edited):  # asking again would get the same answer, without end
-            raise _refused(call, "a hook changed back the arguments that its approver had edited")
+            raise _refused(call, "a hook undid the approver's changes to the arguments")
         call, args = edited, tool.check(edited.args)
 
 

@@ -99,7 +99,7 @@ def _taken(turn: Turn, point: str, out: Any, args: tuple[Any, ...]) -> Any:
         out = _typed_reply(args[-1], out, output)
     if not isinstance(out, kinds):
         if of_text is None or not isinstance(out, str):
-            raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+            raise TypeError(f"returned {type(out).__name__}; {point} hooks must return {wanted} or None")
         out = of_text(args[-1], out)
     if isinstance(out, Request):
         return _request(args[0], out)
@@ -127,7 +127,7 @@ def _typed_reply(reply: Reply[Any], out: Any, output: Output) -> Any:
         value = None if plain is None else output.convert(plain)
     except (TypeError, ValueError, UpcallError) as error:
         what = f"{type(given).__name__}, which" if changed is None else "a Reply whose output"
-        takes = f"end_turn takes a Reply, a string, a value of {output.name}, or None"
+        takes = f"end_turn hooks must return a Reply, a string, a value of {output.name}, or None"
         raise TypeError(f"returned {what} is not a value of {output.name} ({error}); {takes}") from None
     if changed is not None:
         return changed.replace(output=value)

@@ -246,7 +246,7 @@ class ModelStep:
                 "side_turn_model_calls",
             )
             if self.turn.room is not None and (full := self.turn.room()):
-                raise LimitReached(full, "the turn of the agent that is asked has no room left")
+                raise LimitReached(full, "the turn and side turns of the agent that is asked have used it up")
         if calls is not None and used.model_calls >= calls:
             raise LimitReached(name, f"{used.model_calls} in this turn")
         if limits.tokens is not None and used.usage is not NO_USAGE and used.usage.total >= limits.tokens:

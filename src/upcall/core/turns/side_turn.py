@@ -141,7 +141,7 @@ def _come_to(ctx: Context, outcome: dict[str, Any]) -> None:
         raise UpcallError("this tool is only for answering a callback; none is being answered now")
     _outcome(turn, turn.question, outcome)  # AnswerRefused if it may not be that
     if not same_json(ctx.get_context(OUTCOME, outcome), outcome):
-        raise UpcallError("the callback is answered or passed up already")
+        raise UpcallError("the callback has already been answered or passed up")
     ctx.set_context(OUTCOME, outcome)
 
 

@@ -174,10 +174,14 @@ class ToolStep(msgspec.Struct, eq=False):
         if tool is None:
             raise CallRefused(self._missing_tool_text(call))
         if self.turn.purpose == "side_turn" and not tool.read_only:
-            raise CallRefused(f"{tool.name} can't be used while answering: only read-only tools can be used")
+            raise CallRefused(
+                f"{tool.name} can't be used while you answer a callback: only read-only tools can be used"
+            )
         if call.broken:
             most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
-            raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
+            raise BadArguments(
+                tool.name, [f"the arguments must be one JSON object {most}, but were: {call.broken[:200]}"]
+            )
         args, approval = tool.check(call.args), ""
         if (
             tool.needs_approval or self.turn.actor.rules or self.turn.state.turn.callbacks

@@ -109,7 +109,9 @@ class AcpAgent:
         if not self._is_initialized:
             raise RpcError(INVALID_REQUEST, "send initialize first")
         if method == "authenticate":
-            raise RpcError(INVALID_PARAMS, "this agent needs no authentication; keys are in its own environment")
+            raise RpcError(
+                INVALID_PARAMS, "this agent needs no authentication; it reads its keys from its own environment"
+            )
         return await self._opened_desk().handle(method, params)
 
     async def notification(self, method: str, params: msgspec.Raw) -> None:

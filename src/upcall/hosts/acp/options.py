@@ -67,4 +67,4 @@ def changed(agent: Agent, options: SessionOptions, name: str, value: str | bool)
     known = {MODE: ", ".join(_MODES), MODEL: ", ".join((_OWN_MODEL, *agent.models))}
     if name not in known:
         raise RpcError(INVALID_PARAMS, f"unknown option {name[:100]!r}; the options are {MODE} and {MODEL}")
-    raise RpcError(INVALID_PARAMS, f"{value!r:.100} is not a value of {name}; use one of {known[name]}")
+    raise RpcError(INVALID_PARAMS, f"{value!r:.100} is not a valid value of {name}; use one of {known[name]}")

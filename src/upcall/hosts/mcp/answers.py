@@ -102,11 +102,13 @@ class Answers:
         if given.reject is not msgspec.UNSET:
             return Reject(given.reject, for_session=given.for_session)
         if given.approve is not True:
-            raise InvalidInput("it asks for the approval of a call: give approve=true and its digest, or reject")
+            raise InvalidInput(
+                "this callback asks for the approval of a call: give approve=true and its digest, or reject"
+            )
         if len(given.digest) < DIGEST or not callback.digest.startswith(given.digest):
             raise InvalidInput(
-                "an approval must repeat the digest that is shown with the call's arguments, so that nothing is "
-                f"approved unseen; {given.digest[:80]!r} is not the digest of this call. `inbox` shows it"
+                "an approval must repeat the digest that `inbox` shows with the call's arguments, so that no call "
+                f"is approved unseen; {given.digest[:80]!r} is not the digest of this call"
             )
         args = None
         if given.arguments is not None:
@@ -118,7 +120,7 @@ def _question_value(given: AnswerArguments) -> Any:
     if given.decline is not msgspec.UNSET:
         return Decline(given.decline)
     if given.value is msgspec.UNSET:
-        raise InvalidInput("it is a question, not the approval of a call: give a value, or decline")
+        raise InvalidInput("this callback is a question, not the approval of a call: give a value, or decline")
     return given.value
 
 

@@ -90,7 +90,7 @@ class McpApplication:
     async def _check(self, request: Request) -> None:
         host, origins = request.headers.get("host", ""), request.headers.getlist("origin")
         if not self._places.allows_host(host):
-            raise _Refusal(403, f"this server is not called {host[:100]!r}")
+            raise _Refusal(403, f"this server does not accept the host name {host[:100]!r}")
         if any(not self._places.allows_origin(one, host, request.url.scheme) for one in origins):
             raise _Refusal(403, "requests from pages of other origins are refused")
         if request.url.path != PATH:

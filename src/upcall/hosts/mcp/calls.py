@@ -111,7 +111,7 @@ class AgentCalls:
         with self._room():
             session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
         if session.agent != agent:
-            raise SetupError(f"{session_id!r} is a session of {session.agent!r} and not of {agent!r}")
+            raise SetupError(f"{session_id!r} is a session of {session.agent!r}, not of {agent!r}")
         if session.id in self._running:
             raise SessionBusy(session.id, "this server", is_local=True)
         turn = Turn(session.id, session.turn + 1)

@@ -235,7 +235,7 @@ def _decision(callback: Callback, content: Mapping[str, Any], redactor: Redactor
         return Approve(args, for_session=True)
     pattern = decision.removeprefix(_PATTERN) if isinstance(decision, str) and decision.startswith(_PATTERN) else ""
     if pattern not in callback.patterns:
-        raise InvalidInput(f"it asks for an approval: choose {APPROVE!r} or {REJECT!r}")
+        raise InvalidInput(f"this callback asks for an approval: choose {APPROVE!r} or {REJECT!r}")
     if args is not None:
         raise InvalidInput("a pattern approves the call as it is; leave the arguments empty")
     return Approve(pattern=pattern)

@@ -45,7 +45,9 @@ def claim_stdio() -> Wire:
     try:
         wire = Wire(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3))
     except OSError:
-        raise SetupError("standard input or output is closed; an MCP client speaks to this command there") from None
+        raise SetupError(
+            "standard input or output is closed; an MCP client talks to this command over them"
+        ) from None
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     try:

@@ -83,7 +83,9 @@ class CallbackApi:
         callback = await runtime.callback(path_id(request))
         value = self._value(callback, body)
         if callback.status == "open" and differs(callback, body.digest, pattern=body.pattern is not None):
-            raise Refusal(409, "it has changed since you saw it; look at it again", status=callback.status)
+            raise Refusal(
+                409, "this callback has changed since you saw it; look at it again", status=callback.status
+            )
         who = principal_of(request)
         settled = await runtime.answer(callback.id, value, by=who.name, right=who.right, only=body.only)
         return await self._card_response(request, settled)
@@ -97,7 +99,7 @@ class CallbackApi:
         if body.reject is not UNSET:
             return Reject(body.reject, for_session=body.for_session)
         if body.approve is not True:
-            raise Refusal(422, "it asks for an approval: give approve true, or reject with a reason")
+            raise Refusal(422, "this callback asks for an approval: send approve=true, or reject with a reason")
         covered = callback.covers.get(body.pattern or "", ())
         return Approve(self._args(callback, body), body.for_session, body.pattern, tuple(one.id for one in covered))
 

@@ -47,7 +47,7 @@ class ExportApi:
         if kind == "jsonl":
             return Streamed(self._lines(root_of(session_id)), "application/x-ndjson", headers)
         if self._running >= MOST_AT_ONCE:
-            raise Refusal(429, f"{MOST_AT_ONCE} exports are being made; wait a moment", retry_after=5.0)
+            raise Refusal(429, f"{MOST_AT_ONCE} exports are already running; wait a moment", retry_after=5.0)
         return Streamed(await self._started(self._file(root_of(session_id))), "text/html", headers)
 
     async def _started(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -113,7 +113,7 @@ class TreeExport:
         head = await self._head(nodes, position)
         room = MOST_BYTES - len(template) - len(head) - 1000
         if room < 0:
-            raise Refusal(422, f"its tree of {len(nodes)} steps is too large for one page: export its events")
+            raise Refusal(422, f"a tree of {len(nodes)} steps is too large for one page; export its events instead")
         bodies = Bodies(room)
         await self._add_events(nodes, position, bodies)
         await self._add_conversations(nodes, bodies)

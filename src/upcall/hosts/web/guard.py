@@ -96,7 +96,8 @@ class Guard:
         host = request.headers.get("host", "")
         if not self._places.allows_host(host):
             raise Refusal(
-                403, f"this server is not called {host[:100]!r}; start it with --origin URL for that name"
+                403,
+                f"this server does not accept the host name {host[:100]!r}; start it with --origin URL for it",
             )
         origins = request.headers.getlist("origin")
         if any(not self._places.allows_origin(one, host, request.url.scheme) for one in origins):

@@ -66,11 +66,11 @@ Read = Callable[[Log], Coroutine[Any, Any, R]]
 def check_free(read: Callable[..., Any]) -> None:
     """Raise TypeError if a read carries something that may belong to the event loop: an object, or its method."""
     if not isinstance(read, FunctionType):
-        raise TypeError(f"{read!r} is not a plain function; a read gets everything that it needs from its Log")
+        raise TypeError(f"{read!r} is not a plain function; a function that reads gets everything from its Log")
     for name, cell in zip(read.__code__.co_freevars, read.__closure__ or (), strict=True):
         value = cell.cell_contents
         if isinstance(value, FunctionType):
             check_free(value)
         elif not isinstance(value, _PLAIN):
             kind = type(value).__name__
-            raise TypeError(f"the read {read.__qualname__} carries {name}, of type {kind}, to the reader's thread")
+            raise TypeError(f"{read.__qualname__} must not pass {name}, of type {kind}, to the reader's thread")

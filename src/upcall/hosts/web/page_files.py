@@ -60,7 +60,7 @@ class PageFiles:
     def export_template(self) -> bytes:
         """The page of an export, without its data; Refusal 503 where it is not built."""
         if EXPORT not in self._files:
-            raise Refusal(503, "the page is not built, so there is none to export: export its events")
+            raise Refusal(503, "the page is not built, so it can't be exported; export the events instead")
         return self._body(EXPORT)
 
     def file(self, name: str, request: Request) -> Response:

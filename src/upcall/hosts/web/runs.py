@@ -82,13 +82,13 @@ class OwnRuns:
         """The one runtime; Refusal 409 where it does not have the agent."""
         row = await self._runtime.store.row(root)
         if row is None or not self.has_agent(row.agent, root):
-            raise Refusal(409, "the agents of this session are not loaded here")
+            raise Refusal(409, "this server has not loaded the agents of this session")
         return self._runtime
 
     def starting(self, agent: str) -> Runtime:
         """The one runtime; Refusal 422 where it does not have the agent."""
         if agent not in self._runtime.agent_names():
-            raise Refusal(422, f"no agent is called {agent[:100]!r} here")
+            raise Refusal(422, f"this server has no agent called {agent[:100]!r}")
         return self._runtime
 
 

@@ -138,7 +138,7 @@ def path_id(request: Request) -> str:
 def possible_id(text: str) -> str:
     """An id that a request gives; Refusal 404 where nothing can have it: no database stores a NUL in a text."""
     if "\0" in text:
-        raise Refusal(404, "no session and no callback has an id with a NUL character")
+        raise Refusal(404, "the id of a session or a callback can't contain a NUL character")
     return text[:_LONGEST_ID]
 
 

@@ -119,7 +119,7 @@ class Streams:
     def response(self, frames: AsyncIterator[bytes]) -> Response:
         """A response that streams; Refusal 429 where there are too many."""
         if self.open >= MOST_STREAMS:
-            raise Refusal(429, f"there are {MOST_STREAMS} streams already; close one", retry_after=5.0)
+            raise Refusal(429, f"{MOST_STREAMS} streams are already open; close one", retry_after=5.0)
         return Streamed(self._counted(frames), "text/event-stream", {"x-accel-buffering": "no"})
 
     async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

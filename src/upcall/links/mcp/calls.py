@@ -118,13 +118,13 @@ class ToolCall:
             last, state = leg["at"], leg.get("state")
             empty = 0 if leg["requests"] else empty + 1
             if empty > EMPTY_ROUNDS:
-                raise RequestRefused(0, f"it asked to be called again {EMPTY_ROUNDS} times without saying why")
+                raise RequestRefused(0, f"it asked {EMPTY_ROUNDS} times to be called again, without a reason")
             if leg["requests"]:
                 responses = await self._answers(leg["requests"], answers)
             else:
                 responses = None
                 await asyncio.sleep(min(0.05 * 2**empty, 1.0))
-        raise RequestRefused(0, f"it was not done after {LEGS} rounds of questions and answers")
+        raise RequestRefused(0, f"the call was not finished after {LEGS} rounds of questions and answers")
 
     async def _leg(self, number: int, responses: Json | None, state: str | None) -> Json:
         """Run one leg once. A complete result is kept in `_result`: the log gets it as the call's own."""
@@ -161,7 +161,7 @@ class ToolCall:
         if method == "sampling/createMessage":
             return await self._sampled(params)
         if method != "elicitation/create":
-            raise RequestRefused(0, f"it asks for {clean_line(str(method), 50)!r}, which is not offered here")
+            raise RequestRefused(0, f"it asks for {clean_line(str(method), 50)!r}, which is not supported")
         try:
             asked = Asked(self._server, self._name, params)
         except BadForm as error:
@@ -201,7 +201,7 @@ class ToolCall:
                 answer = await elicit(self._ctx, _link(self._server, self._name, params))
                 if answer["action"] != "accept":
                     raise RequestRefused(
-                        0, f"a person had to open a page, and did not: {answer['action']}"
+                        0, f"a person was asked to open a page, but did not: {answer['action']}"
                     ) from None
         return await self._known_there(live)
 

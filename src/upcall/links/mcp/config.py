@@ -133,7 +133,9 @@ def _matches(tool: str, globs: Sequence[str]) -> bool:
 def read_servers(servers: Mapping[str, Any]) -> dict[str, ServerConfig]:
     """Return the described servers by name; BadServer says what is wrong with the first bad one."""
     if not isinstance(servers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SetupError(f'servers map names to descriptions: {{"time": {{"command": …}}}}, not {brief(servers)}')
+        raise SetupError(
+            f'servers must map names to descriptions: {{"time": {{"command": …}}}}, not {brief(servers)}'
+        )
     if len(servers) > SERVERS:
         raise SetupError(f"{len(servers)} MCP servers are described; at most {SERVERS} are accepted")
     return {name: read_server(name, given) for name, given in servers.items()}

@@ -109,7 +109,7 @@ class Connection:
                 await self.settled()
         if self._live is None or self._live.lost.done():
             if self.state == "connecting":
-                raise ServerFailed(f"it is not connected after {seconds:g} s")
+                raise ServerFailed(f"it did not connect within {seconds:g} s")
             raise ServerFailed(self.problem or "it is not connected")
         return self._live
 

@@ -95,7 +95,9 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             await response.aclose()
-            raise httpx2.RemoteProtocolError("the server compressed its answer, although it was asked not to")
+            raise httpx2.RemoteProtocolError(
+                "the server compressed its answer, although the request did not allow compression"
+            )
         if response.headers.get("content-type", "").lower().startswith(_EVENTS):
             response.headers["content-type"] = _EVENTS  # without a charset: events are UTF-8, whatever it says
             response.stream = _BoundedEvents(response.stream)

@@ -396,4 +396,4 @@ async def _other_version(live: Live, error: RequestRefused) -> Json | None:
         return await live.request(live.session.send_discover(mutual[-1]))
     if any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported):
         return None
-    raise ServerFailed(f"it speaks only versions of MCP that are not known here: {', '.join(supported[:5])}")
+    raise ServerFailed(f"it supports only versions of MCP that upcall does not support: {', '.join(supported[:5])}")

@@ -126,7 +126,7 @@ class Asked:
         if parts is None or not host or " " in url:
             raise BadForm("its link is not an http or https address")
         if "\\" in url or "@" in parts.netloc:  # browsers take another host from it than the one that is shown
-            raise BadForm("its link hides which host it leads to")
+            raise BadForm("its link hides the host that it leads to")
         where = f"Open this page on {host} only if you expect it:\n{url}"
         self.message = f"{self.message}\n\n{where}"
         self.context["url"] = url

@@ -39,7 +39,7 @@ def sampler(server: str, model: str | Model | None) -> Sample:
         )
         reply = await ctx.start_child(agent, _text_of(params.get("messages")))
         if reply.status != "done":
-            raise RequestRefused(0, f"the model call that it asked for ended as {reply.status}")
+            raise RequestRefused(0, f"the model call that it asked for ended with the status {reply.status}")
         return {
             "role": "assistant",
             "content": {"type": "text", "text": reply.text},

@@ -109,7 +109,9 @@ class McpServers:
         self._offer = tuple(configs) if offer is None else tuple(offer)
         for name in (*self._offer, *sampling):
             if name not in configs:
-                raise SetupError(f"no MCP server is called {name!r}; there are {', '.join(configs) or 'none'}")
+                raise SetupError(
+                    f"there is no MCP server called {name!r}; known servers: {', '.join(configs) or 'none'}"
+                )
         if sampling and model is None:
             raise SetupError("servers that may ask for model calls need a model: McpServers(..., model=...)")
         self._wait, self._model, self._sampling = wait, model, frozenset(sampling)
@@ -154,7 +156,7 @@ class McpServers:
         for one in needed:
             if one.tools is None:
                 raise ServerFailed(
-                    f"MCP server {one.config.name!r} has an open call, but it is not connected: {one.problem}"
+                    f"MCP server {one.config.name!r} has an open call, but is not connected: {one.problem}"
                 )
         return self._tools(mine, session.own_tools)
 
@@ -242,7 +244,7 @@ class McpServers:
         connection = self._connections.get(name)
         if connection is None:
             raise SetupError(
-                f"no MCP server is called {name!r}; there are {', '.join(self._connections) or 'none'}"
+                f"there is no MCP server called {name!r}; known servers: {', '.join(self._connections) or 'none'}"
             )
         with suppress(ServerFailed):
             await connection.live(CONNECT, authorize)
@@ -260,7 +262,7 @@ class McpServers:
         """Return the text of a server's prompt, for a message of the person."""
         connection = self._connections.get(server)
         if connection is None:
-            raise SetupError(f"no MCP server is called {server!r}")
+            raise SetupError(f"there is no MCP server called {server!r}")
         live = await connection.live(CONNECT)
         return clean(prompt_text(await live.get_prompt(name, dict(arguments or {}))), 1_000_000)
 

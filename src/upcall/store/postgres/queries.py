@@ -204,7 +204,7 @@ def callback_of(values: Sequence[Any]) -> Callback:
             steps = with_step(steps, callback.route, agent, step, reason)
         callback = callback if end is None else settled(callback, end)
     except (msgspec.MsgspecError, AttributeError, LookupError, TypeError) as error:
-        raise ValueError(f"its path or its answer can't be read ({error})") from None
+        raise ValueError(f"the callback's path or answer can't be read ({error})") from None
     return replace(
         callback, status=status, target=target, reworded=text_of(message) if message else "", path=steps,
         expires=expires, delivered=delivered, awaited=awaited,

@@ -75,7 +75,7 @@ class Writer:
         if self._closing:
             raise StoreUnavailable(self._address.shown, "the store is closed")
         if values_of([job]) > MOST_IN_ONE:
-            raise StoreError(self._address.shown, f"more than {MOST_IN_ONE} events can't be stored at once")
+            raise StoreError(self._address.shown, f"at most {MOST_IN_ONE} events can be stored at once")
         self._jobs.append(job)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())

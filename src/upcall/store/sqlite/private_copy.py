@@ -95,9 +95,7 @@ def _copy(path: str, to: str) -> None:
     for attempt in range(_TRIES):
         before = _stamp(path)
         if sum(size for _, size, _ in before) > LARGEST:
-            raise StoreUnavailable(
-                path, f"it has more than {LARGEST >> 20} MB, too much to copy it and read the copy"
-            )
+            raise StoreUnavailable(path, f"it is larger than {LARGEST >> 20} MB, so it can't be copied for reading")
         for suffix in ("", "-wal"):
             _copy_file(f"{path}{suffix}", f"{to}{suffix}")
         if _stamp(path) == before:

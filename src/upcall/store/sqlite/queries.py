@@ -153,7 +153,7 @@ class Rows:
                 path = with_step(path, callback.route, agent, step, reason)
             callback = callback if end is None else settled(callback, end)
         except (msgspec.MsgspecError, AttributeError, LookupError, TypeError) as error:
-            raise ValueError(f"its path or its answer can't be read ({error})") from None
+            raise ValueError(f"the callback's path or answer can't be read ({error})") from None
         return replace(
             callback, status=status, target=target, reworded=reworded or "", path=path, expires=expires,
             delivered=bool(delivered), awaited=bool(awaited),

@@ -167,8 +167,8 @@ CREATE TABLE refusals (
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 105
 _LEAF = 13
-_NO_DATABASE = "this is not an SQLite database; it was not touched. Choose another --store path"
-_ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
+_NO_DATABASE = "this is not an SQLite database; it was not changed. Choose another --store path"
+_ANOTHERS = "this database belongs to another program; it was not changed. Choose another --store path"
 _DRAFT = "-new"
 """Ends the name of a log that is not complete yet."""
 
@@ -286,7 +286,7 @@ def check_schema(db: apsw.Connection, path: str) -> bool:
             continue
         if not isinstance(sql, str) or _plain_sql(sql) not in _known_sql():
             what = f"its {kind} {name!r} was not created by upcall"
-            raise NotAStore(path, f"{what}; it was not touched. Choose another --store path")
+            raise NotAStore(path, f"{what}; it was not changed. Choose another --store path")
     return bool(rows)
 
 
@@ -355,7 +355,7 @@ def _lock(file: int, path: str, busy: float) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:
-                raise StoreUnavailable(path, "another process has been creating it for too long") from None
+                raise StoreUnavailable(path, "another process started to create it and has not finished") from None
             time.sleep(0.01)
         else:
             return
@@ -407,7 +407,9 @@ def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
         logged = _has_log(path)
         head, short = _look(db, path)
     if short and not logged and not _has_log(path):  # after an interrupted checkpoint the rest is in the log
-        raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
+        raise StoreDamaged(
+            path, "the file is truncated: it is shorter than its header says. Restore it from a backup"
+        )
     version = int.from_bytes(head[60:64])
     tables = head[100] != _LEAF or any(head[103:105])  # the list of tables begins on the first page
     if head[68:72] == _MARK:
@@ -434,7 +436,7 @@ def refuse_journal(path: str) -> None:
     journal = f"{path}-journal"
     if _size(journal) and _size(path):
         why = "SQLite would use it to change the log, and upcall never leaves such a file behind"
-        raise StoreUnavailable(path, f"{journal} is beside it; {why}. Remove that file: rm {shlex.quote(journal)}")
+        raise StoreUnavailable(path, f"{journal} exists; {why}. Remove that file: rm {shlex.quote(journal)}")
 
 
 def _has_log(path: str) -> bool:
@@ -466,7 +468,9 @@ def _has_tables_in_log(path: str, busy: float) -> bool:
 
 def _refuse_newer(path: str, version: int) -> None:
     if version > VERSION:
-        raise StoreTooNew(path, f"it has format {version}, this version reads up to {VERSION}; upgrade upcall")
+        raise StoreTooNew(
+            path, f"it has format {version}, but this version reads only formats up to {VERSION}; upgrade upcall"
+        )
 
 
 def _prepare(db: apsw.Connection, path: str, busy: float, note: Callable[[str], None] | None) -> None:

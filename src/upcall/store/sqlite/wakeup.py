@@ -51,7 +51,7 @@ class Wakeup:
         found = os.fstat(folder)
         if not self._trusted and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
             os.close(folder)
-            raise PermissionError(f"{self._where} is not a private folder of the user")
+            raise PermissionError(f"{self._where} is not a folder that only this user can access")
         self._fd = folder
         return folder
 
