@@ -20,9 +20,9 @@ ROLES: tuple[Role, ...] = ("viewer", "answerer", "operator")
 """All roles, weakest first: each allows what those before it allow."""
 
 ROLE_TEXTS = {
-    "viewer": "sees sessions and questions",
-    "answerer": "sees everything, and answers questions",
-    "operator": "does everything: starts, prompts, steers, cancels and resumes too, and manages tokens",
+    "viewer": "sees sessions and questions, without their secrets",
+    "answerer": "also sees secrets in questions, and answers questions",
+    "operator": "also starts, prompts, steers, cancels and resumes sessions, and manages tokens",
 }
 
 RIGHT = "token"

@@ -109,7 +109,7 @@ def test_new_fills_an_empty_folder(tmp_path: Path) -> None:
         ("fail", "no agent may be called 'fail'"),
         (
             "tester",
-            "'tester' is already the name of one of the agents (developer, manager, reviewer, tester); choose another name",
+            "'tester' is already the name of an agent (developer, manager, reviewer, tester); choose another name",
         ),
     ],
 )

@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
     """Add the command `acp`."""
     parser = commands.add(
         "acp",
-        "serve an agent to an editor",
+        "let an editor use an agent, over the Agent Client Protocol",
         _acp,
         about="Editors that speak the Agent Client Protocol start this command and talk to it over\n"
         "standard input and output. Questions are asked in the editor. Sessions are stored, so\n"

@@ -47,12 +47,12 @@ def add(commands: Commands) -> None:
     """Add the command `adopt`."""
     parser = commands.add(
         "adopt",
-        "make a log yours if it came with a folder or from an older version",
+        "adopt a log that came with a folder or from an older version",
         _adopt,
         about="A log in .upcall that you did not create is read-only: it may contain approvals that\n"
         "somebody else gave, and names of modules to import. This command shows the open\n"
         "questions, the approvals that can still be used, and the modules that its sessions\n"
-        "name. If you confirm, the log becomes yours, and those approvals are asked for again.",
+        "name. If you confirm, upcall treats the log as yours, and asks for those approvals again.",
         examples=["upcall adopt .upcall/log.db", "upcall adopt .upcall/log.db --yes"],
     )
     parser.add_argument("path", metavar="PATH", help="the log, such as .upcall/log.db")

@@ -48,8 +48,9 @@ def add(commands: Commands) -> None:
         "show whom a question would reach or did reach, and why",
         _explain,
         about="With a callback's id: its route and how it ended. With an AGENT: the route that a\n"
-        "question of that agent would take. KIND says where to look for the answer. INTENT is\n"
-        "query, clarification, blocker, error, approval (of a tool call), or a word of your own.",
+        "question from that agent would take. KIND is the kind of callback: it says where to look\n"
+        "for the answer. INTENT is query, clarification, blocker, error, approval (of a tool\n"
+        "call), or a word of your own.",
         examples=[
             "upcall explain agents/developer.md callback_to_caller blocker",
             "upcall explain agents/ request_user_input query --agent developer",
@@ -60,7 +61,7 @@ def add(commands: Commands) -> None:
     agent_argument(parser, "AGENT|CALLBACK")
     parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join(KINDS))
     parser.add_argument("intent", metavar="INTENT", nargs="?", help="the type of question, such as blocker")
-    under = "the agents above it, from the top down (default: every chain that `agents:` declares)"
+    under = "the agents above this one, from the top down (default: every chain that the agents declare)"
     parser.add_argument("--under", metavar="NAMES", help=under)
 
 

@@ -46,10 +46,10 @@ def add(commands: Commands) -> None:
         "audit",
         "list who answered, approved or cancelled what, and what was refused",
         _audit,
-        about="Newest last. Each entry shows the time, who acted and how they were identified, what\n"
-        "they did, and in which session. Answers of agents and hooks are listed too. Refused\n"
-        "requests are kept in a table of their own, the newest 100000. With --json: one object\n"
-        "per line.",
+        about="The newest entry is last. Each entry shows the time, who acted and how they were\n"
+        "identified, what they did, and in which session. Answers from agents and hooks are\n"
+        "listed too. The newest 100000 refused requests are kept, in a separate table. With\n"
+        "--json: one object per line.",
         examples=["upcall audit", "upcall audit --limit 20", "upcall audit --session readme --json"],
     )
     only = "only this session, its descendants, and refused requests that name it"

@@ -48,8 +48,8 @@ def add(commands: Commands) -> None:
         _chat,
         about="Text that you send while the agent works steers it. Ctrl-C cancels the turn. Ctrl-D, or\n"
         "Ctrl-C twice, leaves. /help lists commands and keys. The conversation is stored: -c\n"
-        "continues this agent's newest session, --id any session. In a pipe, each line is a\n"
-        "prompt, and each reply is printed.",
+        "continues this agent's newest session, and --id ID continues any session. In a pipe, each\n"
+        "line is a prompt, and each reply is printed.",
         examples=[
             "upcall chat agents/",
             "upcall chat agents/ -c",

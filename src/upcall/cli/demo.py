@@ -73,8 +73,8 @@ def add(commands: Commands) -> None:
         "demo",
         "watch a short offline demo of agents that ask questions",
         _demo,
-        about="Needs no key and no network. It writes only to a new temporary folder, or beside the\n"
-        "log that --store names. At a terminal, you answer its question.",
+        about="Needs no key and no network. It writes only to a new temporary folder or, with --store, to\n"
+        "the folder of that log. At a terminal, you answer its question.",
         examples=["upcall demo"],
     )
 

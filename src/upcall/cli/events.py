@@ -38,9 +38,9 @@ def add(commands: Commands) -> None:
         "events",
         "print the events of sessions",
         _events,
-        about="Prints the events of one session, or of all sessions without an ID. --follow also prints\n"
-        "what any process writes from now on, until Ctrl-C. With --json: one object per line.\n"
-        "Secrets are hidden, and so are results and responses that hooks may still replace.\n"
+        about="Prints the events of one session or, without an ID, of all sessions. --follow also prints\n"
+        "new events, from any process, until Ctrl-C. With --json: one object per line. Secrets\n"
+        "are hidden. Results and responses are hidden too while a hook may still replace them.\n"
         "--raw prints the events as they are stored.",
         examples=[
             "upcall events readme",
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("id", metavar="ID", nargs="?", help="the session (default: all sessions)")
     parser.add_argument("--follow", action="store_true", help="wait for new events")
-    after = "only events after this number (seq with an ID, pos without)"
+    after = "only events after this number: an event's seq if you give an ID, otherwise its pos"
     parser.add_argument("--after", metavar="N", type=_number, default=0, help=after)
     parser.add_argument("--raw", action="store_true", help="hide nothing")
     json_option(parser)

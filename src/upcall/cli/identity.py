@@ -27,7 +27,7 @@ class Actor(NamedTuple):
 
 def token_option(parser: argparse.ArgumentParser, needed_for: str = "") -> None:
     """Add the option --token-file. `needed_for`: the option without which the command needs no token."""
-    about = "act with the token in this file, under its name and role (default: UPCALL_TOKEN)"
+    about = "identify yourself with the token in this file (default: the token in UPCALL_TOKEN)"
     about = f"with {needed_for}: {about}" if needed_for else about
     parser.add_argument("--token-file", metavar="FILE", help=about)
 

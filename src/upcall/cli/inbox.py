@@ -58,9 +58,9 @@ def add(commands: Commands) -> None:
         "inbox",
         "list the questions that wait for a person, most urgent first",
         _inbox,
-        about="Shows who asks what, since when, by which route, and the command that answers it.\n"
-        "Equal questions of one run are shown as one entry. Secrets are hidden; --reveal shows those\n"
-        "of one question that waits, and the log then says who saw them.",
+        about="Shows each question, who asks it, since when, by which route, and the command that\n"
+        "answers it. Identical questions of one run are shown as one entry. Secrets are hidden.\n"
+        "--reveal shows the secrets of one open question, and the log records who saw them.",
         examples=[
             "upcall inbox",
             "upcall inbox --tag customer=acme --agent clerk",
@@ -68,12 +68,12 @@ def add(commands: Commands) -> None:
             "upcall inbox --reveal q4f0c2a9d11e7",
         ],
     )
-    filter_options(parser, CALLBACK_STATUSES, "list callbacks with this status instead of the open ones")
+    filter_options(parser, CALLBACK_STATUSES, "list callbacks with this status (default: open)")
     parser.add_argument(
-        "--limit", metavar="N", type=positive_number, default=50, help="the most entries to list (default: 50)"
+        "--limit", metavar="N", type=positive_number, default=50, help="list at most N entries (default: 50)"
     )
     parser.add_argument("--ids", action="store_true", help="print only the ids, one per line")
-    reveal = "show this question with what is hidden in it; the log says who saw it"
+    reveal = "show this question with its secrets; the log records who saw them"
     parser.add_argument("--reveal", metavar="ID", help=reveal)
     token_option(parser, needed_for="--reveal")
     json_option(parser)
@@ -83,10 +83,10 @@ def add(commands: Commands) -> None:
         _answer,
         about="VALUE is one of the choices (or its number), JSON if a typed answer is expected, or\n"
         "text; - reads it from standard input. Without VALUE, you are asked at the terminal.\n"
-        "A call is approved with --approve, --edit or --set, never with a VALUE such as yes.\n"
-        "After --decline, an agent that asked with its tool `ask` reads who declined and why;\n"
-        "a tool or hook that asked gets the same as if nobody had answered.\n"
-        "A running session continues at once; resume a parked one with `upcall resume`.",
+        "Approve a call with --approve, --edit or --set, never with a VALUE such as yes.\n"
+        "If you decline, an agent that asked with its tool `ask` is told who declined and why. A\n"
+        "tool or hook that asked gets the same outcome as if nobody had answered.\n"
+        "A running session continues at once. Resume a parked session with `upcall resume`.",
         examples=[
             "upcall answer q4f0c2a9d11e7 'create it'",
             "upcall answer q4f0c2a9d11e7 --approve --for-session",
@@ -113,15 +113,15 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--reject", metavar="WHY", help="do not let the call run, and say why")
     how.add_argument("--decline", metavar="WHY", help="decline the question, and say why")
     parser.add_argument(
-        "--for-session", action="store_true", help="apply the answer to equal calls of this session too"
+        "--for-session", action="store_true", help="also apply the answer to identical calls of this session"
     )
     parser.add_argument(
-        "--pattern", metavar="NAME", help="approve all calls of this session that this pattern of the tool covers"
+        "--pattern", metavar="NAME", help="approve all calls of this session that match this pattern of the tool"
     )
-    also = "with --pattern: another waiting call that it covers; may be given several times"
+    also = "with --pattern: another waiting call that matches it; may be given several times"
     parser.add_argument("--also", metavar="ID", action="append", help=also)
-    parser.add_argument("--only", action="store_true", help="answer only this question, not equal ones")
-    by = "who answers (default: the token's name, or the user of this system)"
+    parser.add_argument("--only", action="store_true", help="answer only this question, not identical ones")
+    by = "who answers (default: the token's name, or your user name on this system)"
     parser.add_argument("--by", metavar="NAME", help=by)
     token_option(parser)
     json_option(parser)

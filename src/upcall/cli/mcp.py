@@ -57,9 +57,9 @@ def add(commands: Commands) -> None:
         "mcp",
         "offer agents as tools to an MCP client, such as an editor",
         _mcp,
-        about="Each agent of AGENT is a tool. The client starts this command and speaks to it over\n"
-        "standard input and output; with --http, clients connect to a port of this machine.\n"
-        "What an agent asks becomes a form in the client, or waits in the inbox.\n"
+        about="Each agent in AGENT becomes a tool. The client starts this command and talks to it over\n"
+        "standard input and output. With --http, clients connect to a port of this machine.\n"
+        "A question is shown as a form in the client, or waits in the inbox.\n"
         "Without AGENT, clients can answer questions and look at sessions. Needs the extra mcp:\n"
         "pip install 'upcall[mcp]'.",
         examples=[
@@ -71,10 +71,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "agent", metavar="AGENT", nargs="?", help="a folder of agent files, one NAME.md, or module:attribute"
     )
-    parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="offer only this agent of AGENT")
-    wait = (
-        f"seconds that a call waits for the reply; then it returns how to get the reply later (default: {WAIT:.0f})"
-    )
+    parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="offer only this agent")
+    wait = f"seconds that a call waits for the reply; then it says how to get the reply later (default: {WAIT:.0f})"
     parser.add_argument(
         "--wait", metavar="SECONDS", type=seconds_between(0, _LONGEST_WAIT), default=WAIT, help=wait
     )

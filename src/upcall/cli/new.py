@@ -69,8 +69,8 @@ def add(commands: Commands) -> None:
         "new",
         "create a small, working agent or team for you to edit",
         _new,
-        about="Creates the folder NAME here, with agent files, sidecars, a tool that asks, and tests.\n"
-        "A script plays the model, so no key is needed.",
+        about="Creates the folder NAME in the current folder, with agent files and their sidecars, a tool\n"
+        "that asks a question, and tests. A script replaces the model, so you need no key.",
         examples=["upcall new agent cards", "upcall new team site"],
     )
     parser.add_argument("what", choices=tuple(_TEMPLATES), metavar="agent|team", help="what to create")
@@ -97,7 +97,7 @@ def _files(what: str, name: str) -> dict[str, str]:
         raise SetupError(problem)
     if name in agent_names:
         raise SetupError(
-            f"{name!r} is already the name of one of the agents ({', '.join(agent_names)}); choose another name"
+            f"{name!r} is already the name of an agent ({', '.join(agent_names)}); choose another name"
         )
     # Python files are stored as .txt: otherwise they would be modules of this package
     return {_fill(s.name.removesuffix(".txt"), name): _fill(s.read_text("utf-8"), name) for s in sources}

@@ -19,7 +19,7 @@ RunCommand = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
 Completes = Literal["", "session", "callback", "command"]
 """Completions for a command's argument: session ids, callback ids, or command names."""
 
-INTRO = "Run agents that ask questions while they work, wait on disk, and continue where they stopped."
+INTRO = "Run agents that ask questions while they work. Work that waits is stored on disk and continues later."
 
 OUTRO = """\
 AGENT is a folder of agent files, one NAME.md, or module:attribute.
@@ -35,7 +35,7 @@ options:
 
 exit codes:
   0    done
-  1    failed, or a limit
+  1    failed, or reached a limit
   2    wrong usage
   3    waiting for an answer
   130  cancelled
@@ -184,9 +184,9 @@ def watching_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what people get to see of a run."""
     logs = "also write a log file for each agent to this folder"
     parser.add_argument("--log-dir", metavar="FOLDER", type=_folder, help=logs)
-    wire = "also log what goes over the wire to models"
+    wire = "also log the raw requests to models and their responses"
     parser.add_argument("--capture", action="store_true", help=wire)
-    labels = "a JSON or TOML file with the names to show for tools, on screens and in log files"
+    labels = "names to show for tools, on screens and in log files: a JSON or TOML file"
     parser.add_argument("--labels", metavar="FILE", help=labels)
     prices = "prices of models, to show what was spent: a JSON or TOML file"
     parser.add_argument("--prices", metavar="FILE", help=prices)
@@ -240,7 +240,7 @@ def tag_option(parser: argparse.ArgumentParser, about: str) -> None:
 def filter_options(parser: argparse.ArgumentParser, statuses: Sequence[str], about: str) -> None:
     """Add the options that filter a list; `selected` reads them."""
     parser.add_argument("--session", metavar="ID", help="only this session and its descendants")
-    parser.add_argument("--agent", metavar="NAME", dest="by_agent", help="only this agent")
+    parser.add_argument("--agent", metavar="NAME", dest="by_agent", help="only sessions of this agent")
     parser.add_argument("--status", metavar="STATUS", choices=statuses, help=f"{about}: {', '.join(statuses)}")
     tag_option(parser, "only sessions that were started with this tag")
 

@@ -42,12 +42,12 @@ def add(commands: Commands) -> None:
     """Add the command `resume`."""
     parser = commands.add(
         "resume",
-        "continue sessions that were answered, interrupted or failed",
+        "continue sessions that got an answer, were interrupted, or failed",
         _resume,
-        about="Finished work is not repeated. A session records where its agents come from; use\n"
-        "--agents if it does not, or if they have moved.\n"
-        "--all resumes every session that is ready, and skips sessions that still wait or that\n"
-        "another process runs. With --follow it keeps resuming sessions until Ctrl-C.",
+        about="Finished work is not repeated. Most sessions record where their agents come from. Use\n"
+        "--agents if a session does not, or if its agents have moved.\n"
+        "--all resumes every session that is ready. It skips sessions that are waiting or that\n"
+        "another process is running. With --follow it keeps resuming sessions until Ctrl-C.",
         examples=[
             "upcall resume 4f0c2a9d11e7",
             "upcall resume readme --agents agents/",
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="the session")
     parser.add_argument("--all", action="store_true", help="resume every session that is ready")
     parser.add_argument("--follow", action="store_true", help="with --all: keep running until Ctrl-C")
-    parser.add_argument("--agents", metavar="AGENT", help="where its agents are")
+    parser.add_argument("--agents", metavar="AGENT", help="where the session's agents are")
     events_file_option(parser)
     watching_options(parser)
     json_option(parser)

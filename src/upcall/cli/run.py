@@ -95,8 +95,8 @@ def add_cancel(commands: Commands) -> None:
         "cancel",
         "cancel a running, waiting or queued turn, in any process",
         _cancel,
-        about="Ends the turn, withdraws what it asks, and drops later turns of the session that are\n"
-        "queued. They can be submitted again, with the next number.",
+        about="Ends the turn, withdraws its open questions, and removes later turns of the session\n"
+        "from the queue. You can submit those turns again, with the next turn number.",
         examples=["upcall cancel 4f0c2a9d11e7"],
         takes="session",
     )

@@ -54,10 +54,10 @@ def add(commands: Commands) -> None:
         "serve",
         "show sessions and answer questions on a web page",
         _serve,
-        about="When the page can be opened, prints its address, which contains a token. Sessions whose\n"
-        "questions were answered continue here, with the agents of AGENT or with the agents in\n"
-        "the current folder that the log names. The token stays the same until --new-token.\n"
-        "Others can use tokens of their own: see `upcall tokens`.",
+        about="Prints the address of the page, which contains a token, when the server is ready. The\n"
+        "server resumes sessions whose questions were answered. It uses the agents in AGENT, or\n"
+        "agents in the current folder that the log names. The token stays the same until you use\n"
+        "--new-token. Other people can use tokens of their own: see `upcall tokens`.",
         examples=[
             "upcall serve",
             "upcall serve agents/ --open",
@@ -76,7 +76,7 @@ def add(commands: Commands) -> None:
         "--port", type=port_number, default=PORT, help=f"the port; 0 picks a free one (default: {PORT})"
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
-    parser.add_argument("--view-only", action="store_true", help="run nothing, and take no answers")
+    parser.add_argument("--view-only", action="store_true", help="run nothing, and accept no answers")
     parser.add_argument(
         "--new-token",
         action="store_true",
@@ -87,7 +87,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate, to serve https")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key")
     watching_options(parser)
-    insecure = "serve other machines without TLS; anybody on the network path can read the token"
+    insecure = "serve other machines without TLS; anybody who can read the network traffic can read the token"
     parser.add_argument("--insecure", action="store_true", help=insecure)
 
 

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
         "sessions",
         "list sessions, newest first",
         _list,
-        about="Subcommands: delete ID..., and prune, which deletes sessions that ended long ago.",
+        about="Subcommands: `delete ID...` deletes sessions, and `prune` deletes old ones.",
         examples=[
             "upcall sessions",
             "upcall sessions --json --limit 5",
@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
         ],
     )
     parser.add_argument(
-        "--limit", metavar="N", type=positive_number, default=50, help="the most sessions to list (default: 50)"
+        "--limit", metavar="N", type=positive_number, default=50, help="list at most N sessions (default: 50)"
     )
     parser.add_argument(
         "--before", metavar="ID", help="only sessions that started before this one, for the next page"

@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
         takes="session",
     )
     parser.add_argument("id", metavar="ID", nargs="?", help="the session")
-    agents = "where its agents are now: say whether they have changed since its turn began"
+    agents = "where the session's agents are now, to show whether they have changed since its turn began"
     parser.add_argument("--agents", metavar="AGENT", nargs="+", default=[], help=agents)
     json_option(parser)
     parser.set_defaults(ids=False)

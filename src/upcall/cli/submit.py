@@ -43,8 +43,8 @@ def add(commands: Commands) -> None:
         "submit",
         "queue a prompt for `upcall worker`, without running it",
         _submit,
-        about="Prints the id of the session. Submitting the same again does nothing; another text\n"
-        "for the same session and turn is refused.\n"
+        about="Prints the id of the session. Submitting the same prompt again does nothing. A different\n"
+        "prompt for the same session and turn is refused.\n"
         "--file reads JSON Lines: objects with id, text and, optionally, turn, priority,\n"
         "tenant, tags and data. Nothing is queued if one of the lines is wrong.",
         examples=[

@@ -19,12 +19,12 @@ def add(commands: Commands) -> None:
     roles = "\n".join(f"  {role:<10}{text}" for role, text in ROLE_TEXTS.items())
     parser = commands.add(
         "tokens",
-        "give people tokens, to watch, answer or run things under their own names",
+        "manage the tokens with which people act under their own names",
         _no_subcommand,
-        about="`upcall serve`, `upcall mcp --http` and the commands that change something take a\n"
-        "token. What is done with it is logged under its name. Each token has a role:\n"
+        about="`upcall serve`, `upcall mcp --http` and the commands with --token-file accept tokens.\n"
+        "The log stores each action under the name of its token. Each token has a role:\n"
         f"\n{roles}\n\n"
-        "Whoever can write to the log's file or database needs no token.\n"
+        "People who can write to the log's file or database need no token.\n"
         "Subcommands: new NAME, list, revoke NAME.",
         examples=[
             "upcall tokens new ada --role answerer",

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         "tree",
         "draw who worked for whom, who asked whom, and who answered",
         _tree,
-        about="Draws a session and all below it, with the questions of each. With --json: all nodes of\n"
+        about="Draws a session and all sessions below it, with their questions. With --json: all nodes of\n"
         "the run tree, with turns, model calls and tool calls.",
         examples=["upcall tree readme", "upcall tree readme --json | jq '.[] | select(.kind == \"tool\")'"],
         takes="session",

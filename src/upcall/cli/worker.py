@@ -41,14 +41,15 @@ def add(commands: Commands) -> None:
     """Add the command `worker`."""
     parser = commands.add(
         "worker",
-        "run what `upcall submit` queued and what became ready",
+        "run queued sessions and sessions that are ready to continue",
         _worker,
-        about="Takes queued, answered, expired and interrupted sessions of its agents, the highest\n"
-        "priority first, and leaves all others. Any number of workers may share a log. A\n"
-        "question parks its session at once; its answer makes it ready for any worker.\n"
-        "On SIGTERM it takes nothing more, lets running calls end, and exits with 0; a second\n"
-        "signal ends it at once. After a temporary failure, such as an overloaded provider, a\n"
-        "turn is tried again up to three times.",
+        about="Takes sessions of its agents that are queued or interrupted, or whose question was\n"
+        "answered or expired, the highest priority first. It skips all others. Any number of\n"
+        "workers may share a log.\n"
+        "A session that asks a question is parked at once. After the answer, any worker can\n"
+        "resume it. On SIGTERM, a worker takes no more sessions, lets running calls end, and\n"
+        "exits with code 0. A second signal ends it at once. After a temporary failure, such as\n"
+        "an overloaded provider, a turn is tried again up to three times.",
         examples=[
             "upcall worker --agents agents/",
             "upcall worker --agents agents/ --once",
@@ -57,18 +58,18 @@ def add(commands: Commands) -> None:
         ],
     )
     parser.add_argument(
-        "--agents", metavar="AGENT", nargs="+", required=True, help="where its agents are; several may be given"
+        "--agents", metavar="AGENT", nargs="+", required=True, help="where the agents are; several may be given"
     )
-    most = "the most sessions that it runs at the same time (default: 10)"
+    most = "run at most N sessions at the same time (default: 10)"
     parser.add_argument("--concurrency", metavar="N", type=positive_number, default=10, help=most)
-    drain = "seconds that running calls have to end after SIGTERM (default: 20)"
+    drain = "seconds to wait for running calls after SIGTERM (default: 20)"
     parser.add_argument("--drain", metavar="SECONDS", type=seconds_between(0, _LONGEST), default=20.0, help=drain)
-    lease = "seconds without a heartbeat after which a worker counts as dead (default: 5)"
+    lease = "seconds without a heartbeat after which other workers may take over (default: 5)"
     parser.add_argument("--lease", metavar="SECONDS", type=seconds_between(1, _LONGEST), default=5.0, help=lease)
-    parser.add_argument("--once", action="store_true", help="exit when nothing is left that it may take")
-    changed = "turns whose agent has changed since they began: run them, or leave them (default: run)"
+    parser.add_argument("--once", action="store_true", help="exit when no session is left that it may take")
+    changed = "run or leave turns whose agent has changed since they began (default: run)"
     parser.add_argument("--changed", choices=("run", "leave"), default="run", metavar="run|leave", help=changed)
-    limit = "run at most N at once, or N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
+    limit = "run at most N sessions at once, or take at most N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
     parser.add_argument("--at-most", metavar="LIMIT", action="append", default=[], type=_limit, help=limit)
     metrics = "serve /healthz, /readyz and /metrics on this port; 0 chooses one"
     parser.add_argument("--metrics-port", metavar="PORT", type=port_number, help=metrics)
