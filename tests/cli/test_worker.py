@@ -160,7 +160,7 @@ def test_resume_all_takes_queued_sessions_too(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "why"),
     slow_after(3, [
-        ("agent:nobody=1", "no such agent; there are: helper"),
+        ("agent:nobody=1", "no such agent; it has: helper"),
         ("model:none=1", "no such model"),
         ("helper=1", "is not a valid limit"),
         ("agent:helper=x", "is not a valid limit"),

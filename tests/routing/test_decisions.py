@@ -65,7 +65,7 @@ def test_callback_becomes_callback_to_caller_for_every_other_intent(intent: str)
 
 
 def test_an_unknown_kind_is_an_error_that_names_the_four() -> None:
-    with pytest.raises(ValueError, match="'ask'; there are callback_to_caller, request_user_input"):
+    with pytest.raises(ValueError, match="'ask'; the kinds are callback_to_caller, request_user_input"):
         way(CLIMB, kind="ask")
 
 

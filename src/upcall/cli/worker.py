@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--once", action="store_true", help="exit when no session is left that it may take")
     changed = "run or leave turns whose agent has changed since they began (default: run)"
     parser.add_argument("--changed", choices=("run", "leave"), default="run", metavar="run|leave", help=changed)
-    limit = "run at most N sessions at once, or take at most N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
+    limit = "run at most N sessions at once, or N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
     parser.add_argument("--at-most", metavar="LIMIT", action="append", default=[], type=_limit, help=limit)
     metrics = "serve /healthz, /readyz and /metrics on this port; 0 chooses one"
     parser.add_argument("--metrics-port", metavar="PORT", type=port_number, help=metrics)
