@@ -349,7 +349,7 @@ def _check(
             name, f"model must be a name such as 'openai:gpt-6', or Script(...), not {type(model).__name__}"
         )
     if workspace is not None and not is_workspace(workspace):
-        raise BadAgent(name, f"workspace must be a workspace, such as Folder('work'), not {workspace!r}")
+        raise BadAgent(name, f"workspace must be a Workspace, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(

@@ -192,7 +192,7 @@ async def test_a_workspace_is_refused_where_the_session_had_none_or_where_it_is_
     async with Runtime(tmp_path / "log.db", agents=[agent]) as runtime:
         wrong: list[Any] = [tmp_path, Folder, "work"]
         for value in wrong:
-            with pytest.raises(SetupError, match="workspace must be a workspace"):
+            with pytest.raises(SetupError, match="workspace must be a Workspace"):
                 await runtime.start(agent, id="s", workspace=value)
         assert await runtime.rows() == []
         await runtime.start(agent, id="s")

@@ -206,5 +206,5 @@ async def test_a_deleted_session_takes_its_files_along(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("wrong", "said"), [("work", "'work'"), (Path("work"), "PosixPath"), (InLog, "<class")])
 def test_a_workspace_that_is_none_is_refused_by_its_agent(wrong: Any, said: str) -> None:
-    with pytest.raises(BadAgent, match=rf"workspace must be a workspace, such as Folder\('work'\), not {said}"):
+    with pytest.raises(BadAgent, match=rf"workspace must be a Workspace, such as Folder\('work'\), not {said}"):
         Agent("a", workspace=wrong)

@@ -64,4 +64,4 @@ class OwnWorkspaces:
 def checked_workspace(workspace: Any) -> None:
     """Raise SetupError if that is no workspace."""
     if not is_workspace(workspace):
-        raise SetupError(f"workspace must be a workspace, such as Folder('work'), not {brief(workspace)}")
+        raise SetupError(f"workspace must be a Workspace, such as Folder('work'), not {brief(workspace)}")

@@ -66,7 +66,7 @@ Read = Callable[[Log], Coroutine[Any, Any, R]]
 def check_free(read: Callable[..., Any]) -> None:
     """Raise TypeError if a read carries something that may belong to the event loop: an object, or its method."""
     if not isinstance(read, FunctionType):
-        raise TypeError(f"{read!r} is not a plain function; a function that reads gets everything from its Log")
+        raise TypeError(f"{read!r} is not a plain function; a read function gets everything from its Log")
     for name, cell in zip(read.__code__.co_freevars, read.__closure__ or (), strict=True):
         value = cell.cell_contents
         if isinstance(value, FunctionType):
