@@ -379,7 +379,7 @@ class ScriptExhausted(ModelError):
     def __init__(self, replies: int) -> None:
         self.replies = replies
         super().__init__(
-            f"the script has no reply left: it has {replies}, and it was called once more; add a reply, "
+            f"the script has no reply left: all {replies} were used; add a reply, "
             "or use Script(function), which decides from the request"
         )
 

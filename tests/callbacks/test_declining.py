@@ -244,7 +244,7 @@ async def test_a_host_that_declines_an_approval_is_asked_again_with_the_reason(d
 
     assert (await desk.prompt(agent, host=host)).text == "paid"
     assert [bool(c.problem) for c in host.seen] == [False, True]
-    assert "rejected, not declined" in host.seen[1].problem
+    assert "rejected, but not declined" in host.seen[1].problem
 
 
 async def test_a_question_declined_by_another_process_leaves_the_screen(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
     agent = asker()
     await desk.prompt(agent)
 
-    with pytest.raises(AnswerRefused, match=r"may have 1000000 bytes of JSON.*: it has 1000001 bytes"):
+    with pytest.raises(AnswerRefused, match=r"may have at most 1000000 bytes of JSON.*: it has 1000001 bytes"):
         await desk.settle(agent, "x" * 999_999)
     await desk.settle(agent, "x" * 999_998)
 
@@ -267,9 +267,9 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
 @pytest.mark.parametrize(
     ("message", "options", "why"),
     [
-        ("x" * 1_000_001, {}, "a callback may have 1000000 bytes"),
-        ("q", {"context": {"x": "y" * 1_000_001}}, "a callback may have 1000000 bytes"),
-        ("q", {"choices": ["x" * 600_000, "y" * 600_000]}, "a callback may have 1000000 bytes"),
+        ("x" * 1_000_001, {}, "a callback may have at most 1000000 bytes"),
+        ("q", {"context": {"x": "y" * 1_000_001}}, "a callback may have at most 1000000 bytes"),
+        ("q", {"choices": ["x" * 600_000, "y" * 600_000]}, "a callback may have at most 1000000 bytes"),
         ("q", {"context": {"x": object()}}, "only JSON values"),
         ("q", {"context": {"x": DEEP}}, "at most 100 levels deep: it is nested too deeply"),
         ("q", {"choices": "yes"}, "choices"),

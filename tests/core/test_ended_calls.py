@@ -201,7 +201,7 @@ async def test_code_that_a_tool_left_behind_is_refused_by_name_and_the_turn_cont
         assert (reply.status, reply.text, reply.callbacks) == ("done", "end", ())
         assert [row.id for row in await runtime.rows()] == ["s"]
     assert sorted(refused) == ["add", "ask", "child", "compact", "full", "keep", "once", "prompt", "summary"]
-    assert all(text.startswith("hasty has ended: ") for text in refused.values())
+    assert all(text.startswith("hasty has ended, so ") for text in refused.values())
 
 
 async def test_code_that_a_hook_left_behind_is_refused_and_the_turn_continues() -> None:

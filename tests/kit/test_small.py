@@ -232,7 +232,7 @@ async def test_without_a_logger_it_is_upcalls_own(caplog: pytest.LogCaptureFixtu
     await turn(Agent("a", model=Script(["ok"]), kit=[log_calls(), log_calls(logging.getLogger("other"))]))
 
     assert {r.name for r in caplog.records} == {"upcall.calls"}
-    with pytest.raises(BadKit, match="logger is a"):
+    with pytest.raises(BadKit, match="logger must be a"):
         log_calls(3)  # pyright: ignore[reportArgumentType]
 
 

@@ -345,7 +345,7 @@ async def test_a_reply_that_does_not_fit_says_what_is_wrong_to_the_model_and_to_
 
 
 async def test_a_text_full_of_brackets_is_read_in_bounded_time():
-    with pytest.raises(OutputInvalid, match="not JSON"):
+    with pytest.raises(OutputInvalid, match="can't be read as JSON"):
         await reply_of(Script(lambda _: "[{" * 100_000))
 
 

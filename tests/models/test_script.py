@@ -48,7 +48,7 @@ async def test_replies_are_played_in_order_and_running_out_is_an_error():
     assert got[4] is told
     assert [r.text for r in got[5:]] == ["hi back", "", "later hi"]
     assert got[6].calls == (Call("", "decided", {}),)
-    with pytest.raises(ScriptExhausted, match="it holds 8"):
+    with pytest.raises(ScriptExhausted, match="all 8 were used"):
         await script.respond(HELLO, None)
 
 

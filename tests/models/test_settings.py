@@ -302,7 +302,7 @@ async def test_a_setting_that_the_provider_does_not_know_is_named_before_anythin
 
 def test_a_local_model_names_all_that_it_does_not_know():
     settings = Settings(reasoning_effort="low", extra_headers={"a": "b"}, seed=1)
-    with pytest.raises(UnknownSetting, match="the settings reasoning_effort, extra_headers; it knows"):
+    with pytest.raises(UnknownSetting, match="the settings reasoning_effort, extra_headers; it supports"):
         Local("model.gguf", settings=settings)
 
 
@@ -453,7 +453,7 @@ async def test_other_providers_are_given_settings_by_their_own_names():
         (
             {"supports_thinking": True},
             Settings(reasoning_effort="huge"),
-            "reasoning_effort='huge'; it knows none, min",
+            "reasoning_effort='huge'; it supports none, min",
         ),
         (
             {"openai_unsupported_model_settings": ("temperature",)},

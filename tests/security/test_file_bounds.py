@@ -179,7 +179,7 @@ def test_front_matter_at_the_bound_is_read_and_more_is_refused(tmp_path: Path) -
     skills(tmp_path)
     file.write_text(f"---\n{head}{'x' * (10_000 - len(head))}\n---\nDo it.\n")
 
-    with pytest.raises(BadKit, match="it has 10001 characters; 10000 are allowed"):
+    with pytest.raises(BadKit, match="it has 10001 characters; at most 10000 are allowed"):
         skills(tmp_path)
     (tmp_path / "a.md").write_text(f"---\nname: a\ndescription: {'x' * 10_000}\n---\nDo.\n")
     assert "10000 are allowed" in read_agents(tmp_path)[1][0].text

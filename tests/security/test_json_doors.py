@@ -126,7 +126,7 @@ async def test_an_answer_that_is_too_much_is_refused_and_the_question_stays_open
 
     async with measured() as cost:
         with pytest.raises(
-            AnswerRefused, match=r"may have 1000000 bytes of JSON, nested at most 100 levels deep: it"
+            AnswerRefused, match=r"may have at most 1000000 bytes of JSON, nested at most 100 levels deep: it"
         ):
             await desk.settle(agent, value)
 
@@ -148,7 +148,7 @@ async def test_edited_arguments_that_are_too_much_are_refused_before_they_are_ch
 
     async with measured() as cost:
         for answer in (Approve(args=value), {"args": value}):
-            with pytest.raises(AnswerRefused, match="may have 1000000 bytes of JSON"):
+            with pytest.raises(AnswerRefused, match="may have at most 1000000 bytes of JSON"):
                 await desk.settle(agent, answer)
 
     cost.check()

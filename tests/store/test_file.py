@@ -237,7 +237,7 @@ async def test_what_is_not_ours_is_refused_and_not_changed(
     path = tmp_path / "log.db"
     make(path)
     before = everything(tmp_path)
-    with pytest.raises(NotAStore, match="not touched") as caught:
+    with pytest.raises(NotAStore, match="it was not changed") as caught:
         await door(path)
     assert str(path) in str(caught.value)
     assert everything(tmp_path) == before

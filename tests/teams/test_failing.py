@@ -216,7 +216,7 @@ async def test_a_worker_that_failed_never_runs_again(place: Desk) -> None:
 async def test_a_manager_that_reaches_a_limit_fails_the_team_by_name(desk: Desk) -> None:
     manager = Agent("manager", model=Script(lambda _: call("nothing")), limits=Limits(model_calls=2))
 
-    with pytest.raises(Exception, match=r"manager .* ended with limit model_calls"):
+    with pytest.raises(Exception, match=r"manager .* did not complete its step .limit model_calls"):
         await desk.prompt(team_of(manager=manager))
 
 

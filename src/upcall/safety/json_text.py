@@ -69,7 +69,7 @@ def read_json(text: str) -> Any:
     if len(text) > LONGEST:
         raise ValueError(f"the reply has {len(text)} characters; at most {LONGEST} are read as JSON")
     if problem := excess_in_text(text, LONGEST):
-        raise ValueError(f"the reply's JSON can't be read: {problem}")
+        raise ValueError(f"the reply can't be read as JSON: {problem}")
     value = _one_value(text)
     if len(text) > _FEW and (problem := excess(value, 6 * LONGEST)):
         raise ValueError(f"the reply's JSON exceeds a limit: {problem}")

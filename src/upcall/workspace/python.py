@@ -86,7 +86,9 @@ def run_python(
         """
         context = cast("CallContext", ctx)
         if len(code) > _MAX_CODE:
-            return Result("", f"a program may have {_MAX_CODE} characters; this has {len(code)}", is_error=True)
+            return Result(
+                "", f"a program may have at most {_MAX_CODE} characters; this has {len(code)}", is_error=True
+            )
         text = code.replace("\r\n", "\n").replace("\r", "\n")
         return await Program(context, text, bounds, functions(context.turn.actor.toolbox)).run()
 

@@ -106,7 +106,7 @@ def validate_answer(callback: Callback, value: Any) -> Any:
 
 
 def _too_large(callback: Callback, problem: str) -> AnswerRefused:
-    most = f"an answer may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+    most = f"an answer may have at most {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
     return AnswerRefused(callback.id, f"{most}: {problem}")
 
 
@@ -124,7 +124,7 @@ def schema_error(schema: Mapping[str, Any], *values: Any) -> str:
     try:
         return misfit_of(plain(dict(schema), LARGEST), *values)
     except TooLarge as error:
-        return f"a schema may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep: {error}"
+        return f"a schema may have at most {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep: {error}"
     except ValueError as error:
         return f"a schema can contain only JSON values: {error}"
 
