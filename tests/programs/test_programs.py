@@ -75,7 +75,7 @@ async def test_a_program_that_is_not_valid_python_says_where() -> None:
 async def test_a_program_that_is_too_long_does_not_run() -> None:
     result = await outcome("x = 1\n" * 40_000)
     assert result.is_error
-    assert "a program may have 50000 characters" in result.text
+    assert "a program may have at most 50000 characters" in result.text
 
 
 async def test_variables_and_functions_stay_for_later_programs_of_the_turn_and_no_longer(files: Files) -> None:
