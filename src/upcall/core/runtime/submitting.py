@@ -88,7 +88,7 @@ def _checked_tenant(tenant: Any) -> str:
 def _checked_turn(turn: Any) -> int:
     """Return the number of a turn; SetupError if it can't be one."""
     if type(turn) is not int or not 1 <= turn < 1 << 31:
-        raise SetupError(f"turn must be the number of the turn in its session, 1 or more, not {brief(turn)}")
+        raise SetupError(f"turn must be a whole number of 1 or more, not {brief(turn)}")
     return turn
 
 
