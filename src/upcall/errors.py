@@ -435,12 +435,12 @@ class CallbackExpired(CallbackError):
 
 
 class ReplayMismatch(CallbackError):
-    """A tool that ran again asked something else than before, so its answers don't fit."""
+    """A tool or hook that ran again did not ask the question that was answered."""
 
-    def __init__(self, tool: str, unclaimed: Sequence[str]) -> None:
-        self.tool, self.unclaimed = tool, tuple(unclaimed)
+    def __init__(self, who: str, unclaimed: Sequence[str]) -> None:
+        self.who, self.unclaimed = who, tuple(unclaimed)
         super().__init__(
-            f"tool {tool!r} ran again after an answer but no longer asks the question that was answered; "
+            f"{who} ran again after an answer but no longer asks the question that was answered; "
             f"unused answers: {'; '.join(self.unclaimed)}. "
             "Keep questions the same between runs, or give them a key="
         )

@@ -231,6 +231,7 @@ class SessionState(msgspec.Struct, eq=False):
         turn.phase, turn.limit, turn.error = event.status, event.limit, event.error
         turn.ran_seconds, turn.running_since = event.seconds, 0.0
         turn.open_model_call = turn.failed = None
+        turn.failure = event if event.status == "failed" else turn.failure
         turn.retry = event.retry
         turn.retries = turn.retries + 1 if event.retry else 0
 

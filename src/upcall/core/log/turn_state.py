@@ -67,6 +67,8 @@ class TurnState(msgspec.Struct, eq=False):
     """Replies that did not match the output type."""
     limit: str = ""
     error: str = ""
+    failure: events.TurnEnded | None = None
+    """How it ended when it last failed; it may have been resumed since."""
     retry: float = 0.0
     """The time from which a worker may try the failed turn again; 0.0 if none does."""
     retries: int = 0

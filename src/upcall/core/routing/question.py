@@ -65,6 +65,9 @@ class Question(Value, frozen=True):
 
 _LONGEST_KEY = 1000
 
+LONGEST_TIMEOUT = 10**9
+"""Seconds: about thirty years. Times beyond that can't be shown as a date."""
+
 
 def ask(
     message: str,
@@ -91,21 +94,23 @@ def ask(
         raise UpcallError(f"an approval can't have a default: a call that nobody approved must not run{like}")
     if required not in (None, True, False) or type(required) is int:
         raise UpcallError(f"required={brief(required)}: use True, False, or None to let the intent decide")
-    if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
-        raise UpcallError(f"timeout={brief(timeout)}: seconds above 0, or None")
+    if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout <= LONGEST_TIMEOUT):
+        raise UpcallError(f"timeout={brief(timeout)}: seconds above 0 and at most {LONGEST_TIMEOUT:,}, or None")
     if choices != () or schema is not None:
         _check_shape(choices, schema)
     if context and not isinstance(context, Mapping):
         context = {"context": context}
     shape, fallback = None if schema is None else dict(schema), None if default is NO_DEFAULT else default
-    message, picked, shape, helps, fallback = _plain([message, choices, shape, context or {}, fallback])
+    given_hints = _hints(hints) if hints else _NO_HINTS
+    parts: list[Any] = [message, choices, shape, context or {}, fallback]
+    message, picked, shape, helps, fallback, _ = _plain([*parts, [callback_type, hints]])
     if default is not NO_DEFAULT:
         _check_default(picked, shape, fallback)
     asked = normal_kind(kind, callback_type)
     digest = question_digest(message, callback_type, asked, picked, shape or None, key)
     return Question(
         message, callback_type, asked, digest, priority, tuple(picked), shape, helps,
-        default is not NO_DEFAULT, fallback, required, timeout, _hints(hints) if hints else _NO_HINTS,
+        default is not NO_DEFAULT, fallback, required, timeout, given_hints,
     )  # fmt: skip
 
 
@@ -124,8 +129,9 @@ def asking(message: Any, callback_type: str, options: dict[str, Any]) -> Questio
 
     Code that is entered again after a wait asks the same again; checking it only once saves 7 % of W3.
     """
-    plain = isinstance(message, str) and len(message) < 1000 and {*map(type, options.values())} <= _TEXT
-    return (_kept if plain else ask)(message, callback_type, **options)
+    texts = (message, callback_type, *options.values())
+    is_short = {*map(type, texts)} <= _TEXT and sum(map(len, texts)) < 1000
+    return (_kept if is_short else ask)(message, callback_type, **options)
 
 
 _kept, _TEXT = lru_cache(1000)(ask), {str}
@@ -187,7 +193,7 @@ def outcome_of(callback: Callback) -> Any:
     if callback.has_default:  # whyever there is no answer
         return callback.default
     if callback.status == "expired":
-        waited = (callback.expires or callback.created) - callback.created
+        waited = (callback.expires or callback.settled_at) - callback.created
         raise CallbackExpired(callback.id, callback.message, waited)
     route, declined = route_of(callback), callback.answer
     asker, message = callback.agent, callback.message

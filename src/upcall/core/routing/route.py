@@ -109,11 +109,17 @@ def route(query: RouteQuery, ancestors: Sequence[Ancestor]) -> Route:
 
     Skipped ancestors stay in the route with their reason: people debug policies by reading it.
     """
-    return _route(query, tuple(ancestors))
+    lay_out = _cached if _is_short(query) else _route
+    return lay_out(query, tuple(ancestors))
 
 
-# a pure function of frozen values, asked again for each question of an agent; laying a route out takes 25 µs
-@lru_cache(1000)
+def _is_short(query: RouteQuery) -> bool:
+    """Tell whether a query that somebody else may have worded is small enough to be kept."""
+    hints = query.hints
+    names = (query.intent, hints.fallback_target or "", *hints.passthrough_agents, *hints.resolvable_by)
+    return len(names) < 20 and sum(map(len, names)) < 1000
+
+
 def _route(query: RouteQuery, ancestors: tuple[Ancestor, ...]) -> Route:
     query = query.replace(kind=normal_kind(query.kind, query.intent))
     stations = _climb(query, ancestors)
@@ -139,6 +145,10 @@ def _route(query: RouteQuery, ancestors: tuple[Ancestor, ...]) -> Route:
         allow=() if end == "person" else _allow(query, stations, target),
         notes=(*notes, *_ignored_hints(query, stations)),
     )
+
+
+# a pure function of frozen values, asked again for each question of an agent; laying a route out takes 25 µs
+_cached = lru_cache(1000)(_route)
 
 
 # --- the climb --------------------------------------------------------------------------

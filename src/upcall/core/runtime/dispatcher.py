@@ -27,7 +27,6 @@ from upcall.core.turns.side_turn import (
     exchange_text,
     question_text,
 )
-from upcall.core.turns.tool_step import mismatch
 from upcall.core.turns.toolsets import ensure_tools
 from upcall.core.turns.turn import CallbackScope, Turn, TurnServices
 from upcall.errors import STOPS, AnswerRefused, HookFailed, RuntimeClosed, ToolsetFailed, UnknownAgent, UpcallError
@@ -215,8 +214,7 @@ class CallbackDispatcher:
         """End the new questions of runs that left an answer unused; False if there are none."""
         for used, scope in self.held_back.items():
             if not used.done():
-                call = scope.turn.state.conversation.call(scope.origin)
-                used.set_exception(mismatch(call.call.name if call is not None else scope.origin, scope))
+                used.set_exception(scope.mismatch())
         return bool(self.held_back)
 
     async def _raise(self, scope: CallbackScope, question: Question, count: int) -> Callback:
@@ -327,17 +325,20 @@ class CallbackDispatcher:
             self._services.check_idle()
 
     async def _climb(self, asker: Turn, callback_id: str, stations: Sequence[Station]) -> None:
-        callback = asker.state.turn.callbacks[callback_id]
+        callback, passed = asker.state.turn.callbacks[callback_id], None
         while callback.status == "open" and callback.station < len(stations):
-            await self._ask_agent(asker, callback, stations[callback.station])
+            passed = await self._ask_agent(asker, callback, stations[callback.station]) or passed
             callback = asker.state.turn.callbacks[callback_id]
         if callback.status == "open":
-            await self._ask_person(asker, callback)
+            await self._ask_person(asker, callback, passed)
 
-    async def _ask_person(self, asker: Turn, callback: Callback) -> None:
-        """The route's end: the person, or nobody."""
+    async def _ask_person(self, asker: Turn, callback: Callback, passed: PassedUp | None = None) -> None:
+        """The route's end: the person, or nobody. `passed`: how the agent that was asked last passed it up."""
         callback_id, expires, first = callback.id, callback.expires, callback.target != "user"
         if first and (refused := await self._person_barred(asker, callback)):
+            if passed is not None and passed.out_of_time:  # nobody is left to ask, so its time was the callback's
+                await self._settle_expired(callback_id)
+                return
             asker.log.add(events.CallbackWithdrawn(callback_id, refused, unresolved=True))
             await asker.log.flush()
             asker.wake(callback_id)
@@ -378,8 +379,11 @@ class CallbackDispatcher:
             self._watch_expiry(asker, callback)
         else:
             await asker.log.flush()
-            expired = events.CallbackExpired(callback_id)
-            await self._services.store.settle(callback_id, {callback_id: expired}, self._services.claim)
+            await self._settle_expired(callback_id)
+
+    async def _settle_expired(self, callback_id: str) -> None:
+        expired = events.CallbackExpired(callback_id)
+        await self._services.store.settle(callback_id, {callback_id: expired}, self._services.claim)
 
     async def wait_until_reenterable(self, asker: Turn, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
@@ -412,19 +416,20 @@ class CallbackDispatcher:
 
     # --- asking an agent ------------------------------------------------------------------
 
-    async def _ask_agent(self, asker: Turn, callback: Callback, station: Station) -> None:
+    async def _ask_agent(self, asker: Turn, callback: Callback, station: Station) -> PassedUp | None:
+        """Ask the agent of a station; return how it passed the callback up, if it was asked and did."""
         callback_id, at, state = callback.id, callback.station, asker.state
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
             if (
                 state.turn.callbacks[callback_id].status != "open"
             ):  # somebody else was quicker while it waited for its turn
-                return
+                return None
             asked = await self._still_allowed(asker, station, callback)
             if isinstance(asked, str):
                 refused = events.CallbackPassed(callback_id, station.agent, asked, at, skipped=True)
                 asker.log.add(refused)
                 await asker.log.flush()
-                return
+                return None
             if callback.target != station.agent:
                 # written only now: a log never says that somebody was asked who was not
                 asker.log.add(events.CallbackAsked(callback_id, station.agent, at))
@@ -436,17 +441,18 @@ class CallbackDispatcher:
                 if settled_now is None or settled_now.status != "open":
                     await self._end_hook_questions(asked, callback_id)
         if state.turn.callbacks[callback_id].status != "open":
-            return
+            return None
         if isinstance(said, PassedUp):
             asker.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
             await asker.log.flush()
-            return
+            return said
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         settled = {callback_id: answered}
         if callback.gate:  # an approval for the session holds for equal calls that wait already
             others = settled_with(callback, answered, state.turn.callbacks.values(), self._services.store.now())
             settled |= {one.callback_id: one for one in others}
         await self._services.store.settle(callback_id, settled, self._services.claim)
+        return None
 
     async def _still_allowed(self, asker: Turn, station: Station, callback: Callback) -> Turn | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
@@ -480,7 +486,7 @@ class CallbackDispatcher:
             raise
         except Exception as error:
             if limit.expired() and seconds is not None:
-                return PassedUp(f"it had no answer within {seconds:g} s")
+                return PassedUp(f"it had no answer within {seconds:g} s", out_of_time=True)
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return PassedUp(f"its side turn failed: {named}")
 

@@ -36,12 +36,13 @@ from upcall.core.runtime.needed_servers import check_servers
 from upcall.core.runtime.retrying import Retries, retry_time
 from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.session_options import ASKING
-from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
+from upcall.core.runtime.side_turns import answering_actor, must_continue, run_to_outcome, run_to_text
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise
 from upcall.core.turns.loop import begin_session, run_turn
 from upcall.core.turns.parking import Activity, Parking
+from upcall.core.turns.reply import with_callbacks
 from upcall.core.turns.side_turn import PassedUp, SideAnswer
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
@@ -466,7 +467,7 @@ class RunTree:
                 await self.start_child(parent, agent, prompt, name, finishing)
             state = await load_state(self.store, child_id)
         if state is not None and spec.is_over(state.turn.number, state.turn.phase):
-            return await logged_end(state, declared)
+            return await with_callbacks(self.store, await logged_end(state, declared), state)
         if state is None or state.turn.number < spec.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
@@ -488,7 +489,7 @@ class RunTree:
             raise ChildFailed(child_id if stored else "", declared.name, why) from error
         if reply.status == "waiting":
             raise Parking
-        return reply
+        return await with_callbacks(self.store, reply, state) if turn.may_have_callbacks else reply
 
     async def _load_child(self, parent: Turn, child_id: str, name: str) -> SessionState | None:
         """The child as it is in the log, or None if it has not been started."""
@@ -542,13 +543,7 @@ class RunTree:
 
     async def side_turn(self, turn: Turn, text: str, name: str) -> str:
         """Let the turn's agent answer over its own conversation without leaving a trace in it."""
-        side = await self._open_side_turn(turn, name, text, None)
-        if side.state.turn.phase != "running":
-            return (await logged_end(side.state, turn.actor.agent)).text
-        reply = await run_turn(side, release=False)
-        if reply.status != "done":
-            raise ChildFailed(side.id, turn.actor.name, f"its side turn stopped: {reply.limit or reply.status}")
-        return reply.text
+        return await run_to_text(await self._open_side_turn(turn, name, text, None))
 
     async def run_answering_side_turn(
         self, asker: Turn, asked: Turn, callback: Callback, text: str
@@ -574,7 +569,7 @@ class RunTree:
         log = SessionLog(self.store, self.claim, fresh, self.sinks, self.home.broadcast.sinks)
         side = Turn(log, actor, self, "side_turn")
         side.question = callback
-        if state is not None and state.turn.phase in ("running", "failed"):
+        if state is not None and must_continue(side, asked):
             self.record_resume(side)
         elif state is None or state.turn.phase == "idle":
             if state is None:

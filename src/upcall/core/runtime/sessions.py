@@ -38,12 +38,12 @@ from upcall.core.runtime.session_data import (
 from upcall.core.runtime.session_options import check_is_root, checked_options
 from upcall.core.runtime.submitting import Submission, make_submission, queue_turns
 from upcall.core.runtime.taking import TreeTaker
-from upcall.core.runtime.turn_callbacks import is_ready, last_reply, waiting_error, with_callbacks
+from upcall.core.runtime.turn_callbacks import is_ready, last_reply, waiting_error
 from upcall.core.runtime.worker import OnSegment, Resume, WorkerOptions
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise_between_turns
 from upcall.core.turns.process_limit import ProcessLimit
-from upcall.core.turns.reply import reply_of, typed_reply_of
+from upcall.core.turns.reply import reply_of, typed_reply_of, with_callbacks
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn

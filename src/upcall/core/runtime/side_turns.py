@@ -1,14 +1,46 @@
-"""Run a side turn that answers a callback, within the limits of the agent that is asked."""
+"""Run side turns: those that answer a callback, within the limits of the agent that is asked, and those of code."""
 
 from __future__ import annotations
 
 from upcall.agent import Limits
+from upcall.core.runtime.children import logged_end
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.usage import SideTurns, no_room
 from upcall.core.turns.loop import run_turn
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.turn import Turn
+from upcall.errors import ChildFailed
+
+
+def must_continue(side: Turn, asked: Turn) -> bool:
+    """Tell whether a side turn that began earlier runs again: it has not ended, or it failed and is retried.
+
+    Code that runs again after a wait gets the failure from the log. It is retried only if the turn of the code has
+    failed since, and is resumed.
+    """
+    turn, failed = side.state.turn, asked.state.turn.failure
+    if turn.phase != "failed" or side.question is not None:
+        return turn.phase in ("running", "failed")
+    return failed is not None and (turn.failure is None or turn.failure.pos < failed.pos)
+
+
+async def run_to_text(side: Turn) -> str:
+    """Run the side turn, or read what it came to before; ChildFailed unless it is done."""
+    state, agent = side.state, side.actor.agent
+    if state.turn.phase == "running":
+        try:
+            reply = await run_turn(side, release=False)
+        except Exception as error:
+            ended = state.turn
+            if ended.phase != "failed":
+                raise
+            raise ChildFailed(side.id, agent.name, ended.error) from error
+    else:
+        reply = await logged_end(state, agent)
+    if reply.status != "done":
+        raise ChildFailed(side.id, agent.name, f"its side turn stopped: {reply.limit or reply.status}")
+    return reply.text
 
 
 async def run_to_outcome(side: Turn, sides: SideTurns, limits: Limits) -> SideAnswer | PassedUp:

@@ -1,17 +1,15 @@
-"""The callbacks of a turn, as its reply and its errors name them."""
+"""A session that nobody runs now: whether it can continue, why it takes no prompt, and its last reply."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from upcall.agent import Agent
-from upcall.callbacks import Callback, can_continue, public
+from upcall.callbacks import can_continue
 from upcall.contracts import Reply, Store
 from upcall.core.log.state import SessionState
-from upcall.core.turns.reply import reply_of, typed_reply_of
+from upcall.core.turns.reply import reply_of, typed_reply_of, with_callbacks
 from upcall.errors import SessionWaiting, UnknownAgent
 from upcall.events import SessionStarted
 
@@ -26,20 +24,6 @@ async def waiting_error(store: Store, state: SessionState) -> SessionWaiting:
     """The error for a prompt to a session that waits."""
     callbacks = await store.callbacks(root=state.header.root or state.id)
     return SessionWaiting(state.id, [one.id for one in callbacks if one.status == "open"])
-
-
-async def with_callbacks(store: Store, reply: Reply, state: SessionState) -> Reply:
-    """The reply with every callback of this turn's tree."""
-    return replace(reply, callbacks=await raised_in_turn(store, state))
-
-
-async def raised_in_turn(store: Store, state: SessionState) -> tuple[Callback, ...]:
-    """Every callback that the session and all below it have raised since the turn began."""
-    since = state.turn.prompt.pos if state.turn.prompt is not None else 0
-    callbacks = await store.callbacks(root=state.header.root or state.id)
-    below = f"{state.id}~"
-    mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
-    return tuple([public(one) for one in mine])
 
 
 async def last_reply(

@@ -15,7 +15,7 @@ from upcall.core.routing.question import plain_json
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.model_step import ModelStep
 from upcall.core.turns.parking import Parking
-from upcall.core.turns.reply import reply_of
+from upcall.core.turns.reply import reply_of, with_callbacks
 from upcall.core.turns.side_turn import NUDGE, outcome_in
 from upcall.core.turns.tool_step import ToolStep
 from upcall.core.turns.toolsets import ensure_tools
@@ -148,6 +148,8 @@ async def _is_complete(turn: Turn) -> bool:
 async def _end_turn(turn: Turn) -> None:
     await turn.log.flush()
     reply = await turn.reply()
+    if turn.hooks.end_turn and turn.may_have_callbacks:
+        reply = await with_callbacks(turn.log.store, reply, turn.state)
     for index in range(turn.state.turn.end_passed, len(turn.hooks.end_turn)):
         at = f"{turn.state.turn.number}.{index}"
         changed = await run_hooks(turn, "end_turn", at, (turn.hooks.end_turn[index],), reply)

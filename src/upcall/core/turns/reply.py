@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from upcall.agent import Output
-from upcall.contracts import Reply
+from upcall.callbacks import Callback, public
+from upcall.contracts import Reply, Store
 from upcall.core.log.state import SessionState
 
 
@@ -36,3 +39,17 @@ def _reply(state: SessionState, value: Any, waits: bool) -> Reply:
     turn, text = state.turn, state.conversation.reply_text
     status: Any = "waiting" if waits else turn.phase if turn.phase in ("cancelled", "limit") else "done"
     return Reply(text, status, state.id, turn.usage, output=value, limit=turn.limit)
+
+
+async def with_callbacks(store: Store, reply: Reply, state: SessionState) -> Reply:
+    """The reply with every callback of this turn's tree."""
+    return replace(reply, callbacks=await raised_in_turn(store, state))
+
+
+async def raised_in_turn(store: Store, state: SessionState) -> tuple[Callback, ...]:
+    """Every callback that the session and all below it have raised since the turn began."""
+    since = state.turn.prompt.pos if state.turn.prompt is not None else 0
+    callbacks = await store.callbacks(root=state.header.root or state.id)
+    below = f"{state.id}~"
+    mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
+    return tuple([public(one) for one in mine])

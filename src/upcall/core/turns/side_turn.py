@@ -31,6 +31,8 @@ class PassedUp(Value, frozen=True):
     message: str = ""
     unseen: bool = False
     """The agent was not asked, and need not be told of it."""
+    out_of_time: bool = False
+    """It had no answer within the time that the asker's policy gives each agent."""
 
 
 # --- what is said -----------------------------------------------------------------------

@@ -25,7 +25,6 @@ from upcall.errors import (
     STOPS,
     HookFailed,
     LimitReached,
-    ReplayMismatch,
     RuntimeClosed,
     ToolSwallowedParking,
     UpcallError,
@@ -278,7 +277,7 @@ class ToolStep(msgspec.Struct, eq=False):
             asker = CallbackScope(self.turn, result.call_id)
         if asker is None or not (asker.parked or asker.unused_answers()):
             return result
-        error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
+        error = ToolSwallowedParking(tool.name) if asker.parked else asker.mismatch()
         return Result(result.call_id, f"{type(error).__name__}: {error}", is_error=True)
 
     def end(self, result: Result, how: Any) -> None:
@@ -352,12 +351,6 @@ def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Resul
     return Result(
         call_id, failure_text(tool, ExceptionGroup(str(others), [RuntimeError(repr(others))])), is_error=True
     )
-
-
-def mismatch(tool: str, asker: CallbackScope) -> ReplayMismatch:
-    """The error for answers that nobody asked for again."""
-    left = [f"{one.message!r} was answered {one.answer.value!r}" for one in asker.unused_answers() if one.answer]
-    return ReplayMismatch(tool, left)
 
 
 def _truncate(result: Result, most: int | None) -> Result:

@@ -23,7 +23,15 @@ from upcall.core.turns.question_limit import QuestionSlots
 from upcall.core.turns.reply import typed_reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
-from upcall.errors import CallEnded, LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
+from upcall.errors import (
+    CallEnded,
+    LimitReached,
+    ReplayMismatch,
+    RuntimeClosed,
+    SessionTakenOver,
+    StoreError,
+    UpcallError,
+)
 from upcall.messages import Message, Priority, Purpose, compacted_messages, user
 
 _MOST_OUTPUT = 100_000
@@ -206,7 +214,7 @@ class Turn:
         self.read_output: tuple[str, Any] | None = None  # its reply's text and the value in it, until they are used
         self.partial_text: list[str] = []  # what its model has written so far in the open call
         self.held_output: dict[str, str] | None = None  # output of calls, until their after_tool hooks have run
-        self.children = 0
+        self.children = 0  # that it has started; -1 if they were not counted
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self.question: Callback | None = None  # the callback that a side turn has to answer
@@ -218,6 +226,11 @@ class Turn:
     def id(self) -> str:
         """The session's id."""
         return self.state.id
+
+    @property
+    def may_have_callbacks(self) -> bool:
+        """False if neither the turn nor a child of it can have raised a callback."""
+        return bool(self.state.turn.callbacks or self.children)
 
     @property
     def question_slots(self) -> QuestionSlots:
@@ -454,6 +467,13 @@ class CallbackScope:
         """Answers that were given to an earlier run and that this one has not asked for."""
         mine = self.turn.state.callbacks_of(self.origin)
         return [one for one in mine if one.status == "answered" and one.id not in self._asked and not one.gate]
+
+    def mismatch(self) -> ReplayMismatch:
+        """The error for answers that this run has not asked for."""
+        call = self.turn.state.conversation.call(self.origin)
+        who = f"hook {self.origin!r}" if call is None else f"tool {call.call.name!r}"
+        left = [f"{one.message!r} was answered {one.answer.value!r}" for one in self.unused_answers() if one.answer]
+        return ReplayMismatch(who, left)
 
 
 def _index_of(messages: list[Message], history: list[Message], at: int) -> int:
