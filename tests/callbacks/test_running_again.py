@@ -127,6 +127,58 @@ async def test_a_prompt_that_failed_its_turn_is_retried_when_the_turn_is_resumed
     assert (await place.resume(agent)).text == "heard: a third thought"
 
 
+async def test_a_failed_prompt_that_a_hook_acted_on_is_not_repeated_when_another_one_failed_the_turn(
+    place: Desk,
+) -> None:
+    asked: list[str] = []
+
+    def play(request: Request) -> Any:
+        if request.purpose != "side_turn":
+            return f"heard: {request.messages[-1].text}"
+        asked.append(request.messages[-1].text)
+        return ModelRefused("script", "no") if asked.count(asked[-1]) == 1 else f"thought of {asked[-1]}"
+
+    async def hook(session: SessionAccess, _: Any) -> str:
+        try:
+            first = await session.prompt("one")
+        except ChildFailed:
+            first = await session.raise_callback("one failed, what now?", "blocker")
+        return f"{first}, {await session.prompt('two')}"
+
+    agent = Agent("a", model=Script(play), hooks=Hooks(pre_request=[hook]))
+    await place.prompt(agent)
+    await place.settle(agent, "go on")
+    with pytest.raises(HookFailed, match="ChildFailed"):
+        await place.resume(agent)
+
+    assert (await place.resume(agent)).text == "heard: go on, thought of two"
+    assert asked == ["one", "two", "two"]
+
+
+async def test_a_prompt_that_its_own_code_cancelled_is_continued_when_the_code_runs_again(place: Desk) -> None:
+    asked: list[str] = []
+
+    async def play(request: Request) -> Any:
+        if request.purpose != "side_turn":
+            return f"heard: {request.messages[-1].text}"
+        asked.append(request.messages[-1].text)
+        if asked.count(asked[-1]) > 1:
+            return f"thought of {asked[-1]}"
+        return ModelRefused("script", "no") if asked[-1] == "one" else await asyncio.Event().wait()
+
+    async def hook(session: SessionAccess, _: Any) -> str:
+        async with asyncio.TaskGroup() as group:  # the failure of one cancels the other
+            second = group.create_task(session.prompt("two"))
+            first = group.create_task(session.prompt("one"))
+        return f"{first.result()}, {second.result()}"
+
+    agent = Agent("a", model=Script(play), hooks=Hooks(pre_request=[hook]))
+    with pytest.raises(HookFailed):
+        await place.prompt(agent)
+
+    assert (await place.resume(agent)).text == "heard: thought of one, thought of two"
+
+
 # --- hooks and the answers that they were given -------------------------------------------
 
 
@@ -141,7 +193,9 @@ def pays_once(request: Request) -> Any:
     return found[-1].text if found else call("pay")
 
 
-@pytest.mark.parametrize("point", ["pre_request", "before_model", "post_response", "before_tool", "end_turn"])
+@pytest.mark.parametrize(
+    "point", ["pre_request", "before_model", "post_response", "before_tool", "after_tool", "end_turn"]
+)
 async def test_a_hook_that_runs_again_and_does_not_take_its_answer_fails_the_turn(point: str, place: Desk) -> None:
     runs: list[int] = []
 
@@ -180,6 +234,26 @@ async def test_a_hook_that_noted_its_answer_need_not_ask_again_when_the_turn_is_
     assert tries == [1]
 
 
+@pytest.mark.parametrize("point", ["begin_session", "pre_request", "post_response", "after_tool", "end_turn"])
+async def test_a_turn_continues_if_the_hooks_that_asked_are_gone(point: str, place: Desk) -> None:
+    async def asks(session: SessionAccess, *_: Any) -> None:
+        await session.raise_callback("May I pay?", "blocker")
+
+    agent = Agent("a", model=Script(pays_once), tools=[pay], hooks=Hooks(**{point: [asks]}))
+    async with place.runtime(agent) as runtime:
+        session = await runtime.start(agent, "s")
+        if point != "begin_session":
+            await session.prompt("go")
+    await place.settle(agent, "yes")
+
+    without = agent.replace(hooks=Hooks())
+    async with place.runtime(without) as runtime:
+        reply = await runtime.resume("s")
+        if point == "begin_session":
+            reply = await (await runtime.load("s")).prompt("go")
+    assert (reply.status, reply.text) == ("done", "paid")
+
+
 # --- the time of the agent that is asked last ---------------------------------------------
 
 
@@ -211,6 +285,13 @@ async def test_a_callback_expires_when_the_agent_that_is_asked_last_has_no_time_
     (callback,) = reply.callbacks
     assert (callback.status, [step.step for step in callback.path]) == ("expired", ["asked", "passed"])
     assert isinstance(outcome[0], CallbackExpired)
+
+
+async def test_an_expired_callback_says_how_long_it_waited_and_not_how_long_it_might_have(place: Desk) -> None:
+    outcome: list[Any] = []
+    await place.prompt(asks_slow_boss(outcome, "fail", timeout=3600))
+
+    assert outcome[0].after < 60
 
 
 async def test_a_default_is_returned_when_the_agent_that_is_asked_last_has_no_time_left(place: Desk) -> None:
@@ -264,16 +345,21 @@ async def test_the_reply_of_a_child_and_the_one_of_end_turn_hooks_have_the_callb
     async def ends(_: SessionAccess, reply: Reply) -> None:
         seen["end_turn"] = reply.callbacks
 
-    hooks = Hooks(pre_request=[starts], end_turn=[ends])
+    async def asks_too(session: SessionAccess, _: Reply) -> None:
+        await session.raise_callback("Anything else?", "blocker")
+
+    hooks = Hooks(pre_request=[starts], end_turn=[asks_too, ends])
     agent = Agent("a", model=Script(lambda request: "done"), agents=[kid], hooks=hooks)
     await place.prompt(agent)
     await place.settle(agent, "this one")
+    await place.resume(agent)
+    await place.settle(agent, "no")
     reply = await place.resume(agent)
 
     told = [(one.message, one.status) for one in reply.callbacks]
-    assert told == [("Which one?", "answered")]
+    assert told == [("Which one?", "answered"), ("Anything else?", "answered")]
     assert {where: [(one.message, one.status) for one in found] for where, found in seen.items()} == {
-        "child": told,
+        "child": told[:1],
         "end_turn": told,
     }
 

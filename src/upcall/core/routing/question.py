@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -193,7 +194,7 @@ def outcome_of(callback: Callback) -> Any:
     if callback.has_default:  # whyever there is no answer
         return callback.default
     if callback.status == "expired":
-        waited = (callback.expires or callback.settled_at) - callback.created
+        waited = min(callback.expires or math.inf, callback.settled_at) - callback.created
         raise CallbackExpired(callback.id, callback.message, waited)
     route, declined = route_of(callback), callback.answer
     asker, message = callback.agent, callback.message

@@ -42,7 +42,7 @@ from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise
 from upcall.core.turns.loop import begin_session, run_turn
 from upcall.core.turns.parking import Activity, Parking
-from upcall.core.turns.reply import with_callbacks
+from upcall.core.turns.reply import with_callbacks_of_child
 from upcall.core.turns.side_turn import PassedUp, SideAnswer
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
@@ -460,6 +460,8 @@ class RunTree:
         child_id = f"{parent.id}~{name}"
         with self.activity.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
+            if state is not None and not parent.children:
+                parent.children = -1  # counted when the first one more is started
             earlier = 0 if state is None or state.turn.phase != "running" else state.turn.number
         if 0 < earlier < spec.turn_number:  # that turn is finished first
             finishing = spec._replace(turn_number=earlier, retry_failed=False)
@@ -467,7 +469,7 @@ class RunTree:
                 await self.start_child(parent, agent, prompt, name, finishing)
             state = await load_state(self.store, child_id)
         if state is not None and spec.is_over(state.turn.number, state.turn.phase):
-            return await with_callbacks(self.store, await logged_end(state, declared), state)
+            return await with_callbacks_of_child(self.store, await logged_end(state, declared), state)
         if state is None or state.turn.number < spec.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
@@ -489,7 +491,7 @@ class RunTree:
             raise ChildFailed(child_id if stored else "", declared.name, why) from error
         if reply.status == "waiting":
             raise Parking
-        return await with_callbacks(self.store, reply, state) if turn.may_have_callbacks else reply
+        return await with_callbacks_of_child(self.store, reply, state) if turn.may_have_callbacks else reply
 
     async def _load_child(self, parent: Turn, child_id: str, name: str) -> SessionState | None:
         """The child as it is in the log, or None if it has not been started."""
@@ -569,7 +571,7 @@ class RunTree:
         log = SessionLog(self.store, self.claim, fresh, self.sinks, self.home.broadcast.sinks)
         side = Turn(log, actor, self, "side_turn")
         side.question = callback
-        if state is not None and must_continue(side, asked):
+        if state is not None and must_continue(side, asked, name):
             self.record_resume(side)
         elif state is None or state.turn.phase == "idle":
             if state is None:

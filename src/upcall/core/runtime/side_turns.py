@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from upcall.agent import Limits
+from upcall.core.log.state import SessionState
 from upcall.core.runtime.children import logged_end
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.usage import SideTurns, no_room
@@ -13,16 +14,25 @@ from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed
 
 
-def must_continue(side: Turn, asked: Turn) -> bool:
-    """Tell whether a side turn that began earlier runs again: it has not ended, or it failed and is retried.
+def must_continue(side: Turn, asked: Turn, name: str) -> bool:
+    """Tell whether a side turn that began earlier runs again, because it has not ended or is retried.
 
-    Code that runs again after a wait gets the failure from the log. It is retried only if the turn of the code has
-    failed since, and is resumed.
+    A side turn that answers a callback is retried if it failed. A prompt of code, called `name`, continues if it was
+    cancelled. If it failed it is retried, unless its code has acted on the failure since: then it fails as before.
     """
-    turn, failed = side.state.turn, asked.state.turn.failure
+    turn = side.state.turn
     if turn.phase != "failed" or side.question is not None:
-        return turn.phase in ("running", "failed")
-    return failed is not None and (turn.failure is None or turn.failure.pos < failed.pos)
+        return turn.phase in ("running", "failed") or (turn.phase == "cancelled" and side.question is None)
+    return turn.failure is None or not _acted_since(turn.failure.pos, asked.state, name)
+
+
+def _acted_since(pos: int, state: SessionState, name: str) -> bool:
+    """Tell whether the hook or call that began something of this name has logged anything after a position."""
+    turn = state.turn
+    done: list[tuple[str, int]] = [(one.origin, one.pos) for one in turn.callbacks.values()]
+    done += [(origin, event.pos) for origin, written in turn.hook_writes.items() for event in written]
+    done += [(origin, ended.pos) for (origin, _), ended in turn.once_effects.items() if ended is not None]
+    return any(at > pos and name.startswith(f"{origin}.") for origin, at in done)
 
 
 async def run_to_text(side: Turn) -> str:

@@ -89,13 +89,13 @@ def _end_questions(access: HookSession, point: str, hooks: Sequence[Any]) -> Non
     """Withdraw what the hooks of a point still ask; HookFailed if they ran again and did not take an answer.
 
     An answer that reached them before is theirs: they may have noted it, and not ask again. The on_callback hooks
-    are not checked, as each of them runs alone.
+    are not checked, as each of them runs alone, nor is a point that has no hooks any more.
     """
     scope = access.asking()
     access.turn.withdraw_open("the hook that asked has ended", lambda one: one.origin == scope.origin)
-    if point != "on_callback" and any(not one.delivered for one in scope.unused_answers()):
+    if hooks and point != "on_callback" and any(not one.delivered for one in scope.unused_answers()):
         error = scope.mismatch()
-        raise HookFailed(name_of(hooks[access.hook]), point, error) from error
+        raise HookFailed(", ".join(map(name_of, hooks)), point, error) from error
 
 
 def _before_waiting(turn: Turn) -> None:

@@ -148,9 +148,9 @@ async def _is_complete(turn: Turn) -> bool:
 async def _end_turn(turn: Turn) -> None:
     await turn.log.flush()
     reply = await turn.reply()
-    if turn.hooks.end_turn and turn.may_have_callbacks:
-        reply = await with_callbacks(turn.log.store, reply, turn.state)
     for index in range(turn.state.turn.end_passed, len(turn.hooks.end_turn)):
+        if turn.may_have_callbacks:
+            reply = await with_callbacks(turn.log.store, reply, turn.state)
         at = f"{turn.state.turn.number}.{index}"
         changed = await run_hooks(turn, "end_turn", at, (turn.hooks.end_turn[index],), reply)
         text = changed.text if changed.text != reply.text else None

@@ -46,6 +46,13 @@ async def with_callbacks(store: Store, reply: Reply, state: SessionState) -> Rep
     return replace(reply, callbacks=await raised_in_turn(store, state))
 
 
+async def with_callbacks_of_child(store: Store, reply: Reply, state: SessionState) -> Reply:
+    """The reply of a child with every callback of its turn's tree, which is read only if it has sessions below."""
+    if await store.rows(parent=state.id, limit=1):
+        return await with_callbacks(store, reply, state)
+    return replace(reply, callbacks=tuple([public(one) for one in state.turn.callbacks.values()]))
+
+
 async def raised_in_turn(store: Store, state: SessionState) -> tuple[Callback, ...]:
     """Every callback that the session and all below it have raised since the turn began."""
     since = state.turn.prompt.pos if state.turn.prompt is not None else 0

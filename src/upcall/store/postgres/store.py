@@ -508,6 +508,8 @@ class PostgresStore(PostgresPeople):
 
     def _watch(self, waits: bool) -> None:
         """Have the thread send heartbeats for claims, and listen for notifications if something waits here."""
+        if self._pulse is None and not waits and not self._claims:
+            return
         if self._pulse is None:
             look = self._follower.look_soon
             self._pulse = Pulse(self._address, self._me, self.lease, self._claims, look, self._note_clock)
