@@ -27,6 +27,7 @@ from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import Looks, RedactedStream
+from upcall.observe.restoring import Restoring, as_text
 from upcall.observe.secret_commands import are_arguments, command_of, has_pairs, secret_items
 from upcall.observe.secret_fields import Span, secret_fields
 from upcall.observe.secret_patterns import SHORTEST, merged, secret_spans, tells
@@ -121,7 +122,7 @@ class Redactor:
         """
         document = _Document(self)
         shown = document.walk(value)
-        return shown, [one if isinstance(one, str) else _json(one) for one in document.hidden]
+        return shown, [as_text(one) for one in document.hidden]
 
     def show(self, value: Any) -> Any:
         """Return a JSON value or an event as it may be shown."""
@@ -172,11 +173,12 @@ class Redactor:
     def restore(self, edited: Any, original: Any) -> Any:
         """Return an edited value with the real values in place of the masks that are left in it.
 
-        `original` is the value that was shown. A mask that was not in it raises ValueError.
+        `original` is the value that was shown. A mask that was not in it raises ValueError, and so do masks that
+        stand for more than 2,000,000 characters together.
         """
         document = _Document(self)
         document.walk(original)
-        return _restored(edited, document.hidden)
+        return Restoring(document.hidden).value(edited)
 
     def stream(self, *, numbered: bool = True) -> RedactedStream:
         """Return a stream that hides secrets in text that comes in pieces."""
@@ -254,7 +256,7 @@ class _Document:
         """Hide a whole value."""
         self.hidden.append(value)
         number = len(self.hidden) if self._numbered else 0
-        return mask(len(value if isinstance(value, str) else _json(value)), number)
+        return mask(len(as_text(value)), number)
 
     def text(self, text: str) -> str:
         """Hide what is secret in a text."""
@@ -434,32 +436,8 @@ def _is_closed(hint: Any) -> bool:
     return get_origin(hint) is Literal or hint in (int, float, bool, type(None))
 
 
-def _restored(value: Any, hidden: Sequence[Any]) -> Any:
-    if isinstance(value, str):
-        if whole := MASK.fullmatch(value):
-            return _hidden_at(whole, hidden)
-        return MASK.sub(lambda found: _as_text(_hidden_at(found, hidden)), value) if "⟦" in value else value
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {str(_restored(key, hidden)): _restored(one, hidden) for key, one in fields.items()}
-    if isinstance(value, list | tuple):
-        return [_restored(one, hidden) for one in cast("Sequence[Any]", value)]
-    return value
-
-
-def _hidden_at(found: re.Match[str], hidden: Sequence[Any]) -> Any:
-    length, number = int(found[1]), int(found[2])
-    if 0 < number <= len(hidden) and len(_as_text(hidden[number - 1])) == length:
-        return hidden[number - 1]
-    raise ValueError(f"{found[0]} is not a placeholder of a value that was hidden here; write the value itself")
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode("utf-8", "replace")
+def _json(text: str) -> str:
+    return msgspec.json.encode(text).decode("utf-8", "replace")
 
 
 def _plain(value: Any) -> Any:

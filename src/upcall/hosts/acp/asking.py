@@ -128,12 +128,17 @@ class Asking:
         return [*content, text_content("\n\n".join(notes))]
 
     async def _edited(self, callback: Callback, form: Form) -> Any:
-        action, args = await self._fill_in(callback, form, callback.problem)
-        if action != "accept":
-            return Reject() if action == "decline" else None
         known = {one.name for one in form.fields}
         kept = {name: value for name, value in (callback.args or {}).items() if name not in known}
-        return Approve(args={**self._redactor.restore(args, callback.args), **kept})
+        problem = callback.problem
+        while True:
+            action, args = await self._fill_in(callback, form, problem)
+            if action != "accept":
+                return Reject() if action == "decline" else None
+            try:
+                return Approve(args={**self._redactor.restore(args, callback.args), **kept})
+            except ValueError as error:
+                problem = str(error)
 
     # --- questions ------------------------------------------------------------------------
 

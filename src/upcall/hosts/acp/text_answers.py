@@ -114,7 +114,11 @@ class TextAnswers:
             args = msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             return Taken(problem=f"The arguments are not a JSON object: {error}")
-        return await self.answer(callback.id, Approve(args=self._redactor.restore(args, callback.args)))
+        try:
+            edited = self._redactor.restore(args, callback.args)
+        except ValueError as error:
+            return Taken(problem=f"The answer was not accepted: {plain(str(error))}")
+        return await self.answer(callback.id, Approve(args=edited))
 
     async def _open(self) -> list[Callback]:
         return sorted(await self._runtime.inbox(session=self._session_id), key=lambda one: one.created)

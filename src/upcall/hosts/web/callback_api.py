@@ -17,6 +17,8 @@ from upcall.hosts.web.exchange import Refusal, large_json_response, number, read
 from upcall.hosts.web.log import Log
 from upcall.hosts.web.service import Service, answering_errors, path_id, principal_of
 from upcall.observe.hidden_question import is_approval
+from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 
 CARDS, MOST_CARDS = 30, 200
 """Cards of one page of the inbox, and the most that one request gets."""
@@ -81,7 +83,7 @@ class CallbackApi:
         self._service.check_writable()
         body, runtime = await read_body(request, AnswerBody), self._service.runtime
         callback = await runtime.callback(path_id(request))
-        value = self._value(callback, body)
+        value = await self._value(callback, body)
         if callback.status == "open" and differs(callback, body.digest, pattern=body.pattern is not None):
             raise Refusal(
                 409, "this callback has changed since you saw it; look at it again", status=callback.status
@@ -90,7 +92,7 @@ class CallbackApi:
         settled = await runtime.answer(callback.id, value, by=who.name, right=who.right, only=body.only)
         return await self._card_response(request, settled)
 
-    def _value(self, callback: Callback, body: AnswerBody) -> Any:
+    async def _value(self, callback: Callback, body: AnswerBody) -> Any:
         given = [one for one in (body.value, body.approve, body.reject, body.decline) if one is not UNSET]
         if len(given) != 1:
             raise Refusal(422, "give exactly one of value, approve, reject and decline")
@@ -101,17 +103,15 @@ class CallbackApi:
         if body.approve is not True:
             raise Refusal(422, "this callback asks for an approval: send approve=true, or reject with a reason")
         covered = callback.covers.get(body.pattern or "", ())
-        return Approve(self._args(callback, body), body.for_session, body.pattern, tuple(one.id for one in covered))
+        args = await self._args(callback, body.args) if body.args is not None else None
+        return Approve(args, body.for_session, body.pattern, tuple(one.id for one in covered))
 
-    def _args(self, callback: Callback, body: AnswerBody) -> dict[str, Any] | None:
+    async def _args(self, callback: Callback, given: dict[str, Any]) -> dict[str, Any] | None:
         """Edited arguments, with the real values in place of masks; None where nothing was changed."""
-        if body.args is None:
-            return None
         try:
-            edited = self._service.redactor.restore(body.args, callback.args)
+            return await aside(_edited, (given, callback.args), self._service.redactor)
         except ValueError as error:
             raise Refusal(422, str(error)) from None
-        return None if same_json(edited, callback.args) else edited
 
     async def _card_response(self, request: Request, callback: Callback, *, reveal: bool = False) -> Response:
         can_answer = self._service.may(principal_of(request), "answerer")
@@ -120,6 +120,12 @@ class CallbackApi:
             return await read_card(log, callback, can_answer, reveal=reveal)
 
         return await large_json_response(await self._service.read(read))
+
+
+def _edited(given_and_shown: tuple[Any, Any], redactor: Redactor) -> dict[str, Any] | None:
+    given, shown = given_and_shown
+    edited = redactor.restore(given, shown)
+    return None if same_json(edited, shown) else edited
 
 
 def _answer_to_question(body: AnswerBody) -> Any:
