@@ -10,14 +10,15 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from upcall.contracts import Delta, Store
 from upcall.errors import UpcallError
-from upcall.events import FOREIGN, AnyEvent, Parked, SessionStarted, TurnResumed
+from upcall.events import FOREIGN, AnyEvent, HooksPassed, Parked, SessionStarted, TurnResumed
+from upcall.observe.in_order import InOrder
 from upcall.observe.labels import Labels
 from upcall.observe.log_files import LogFiles
 from upcall.observe.node_table import Change
@@ -25,6 +26,7 @@ from upcall.observe.nodes import RunTreeNodes
 from upcall.observe.phrases import duration, money
 from upcall.observe.plain import visible
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import is_large
 from upcall.prices import Cost
 
 log = logging.getLogger("upcall")
@@ -61,8 +63,11 @@ class AgentLogs:
         self._redactor = redactor
         self._trees: dict[str, RunTreeNodes] = {}
         self._agents: dict[str, str] = {}  # by session
+        self._names: dict[str, str] = {}  # of files, by agent
         self._early: dict[str, list[AnyEvent]] = {}  # events of trees that are being read
         self._reading: set[asyncio.Task[None]] = set()
+        self._order = InOrder("upcall-log-files")
+        self._unwritable: set[str] = set()
 
     def __call__(self, item: AnyEvent | Delta) -> None:
         """Write the lines of an event. A Delta is not an event, and is ignored."""
@@ -84,12 +89,14 @@ class AgentLogs:
             task.add_done_callback(self._reading.discard)
 
     async def settle(self) -> None:
-        """Wait until trees that are being read have been read."""
+        """Wait until trees that are being read have been read, and everything is written."""
         if self._reading:
             await asyncio.wait(self._reading)
+        await self._order.settle()
 
     def close(self) -> None:
         """Close the files."""
+        self._order.close()
         self._files.close()
 
     # --- trees ----------------------------------------------------------------------------
@@ -99,9 +106,8 @@ class AgentLogs:
         fold, parked = self._make(), set[str]()
         try:
             while page := await self._store.read_tree(root, fold.position, _PAGE):
-                for event in page:
-                    if event.pos < upto:
-                        self._take_earlier(fold, event, parked)
+                earlier = [event for event in page if event.pos < upto]
+                await self._order.wait_for(partial(self._take_earlier, fold, earlier, parked))
                 if page[-1].pos >= upto or len(page) < _PAGE:
                     break
         except UpcallError as error:  # the lines of what goes on are still worth having
@@ -111,18 +117,19 @@ class AgentLogs:
             for event in self._early.pop(root):
                 self._apply(fold, event)
 
-    def _take_earlier(self, fold: RunTreeNodes, event: AnyEvent, parked: set[str]) -> None:
+    def _take_earlier(self, fold: RunTreeNodes, events: Sequence[AnyEvent], parked: set[str]) -> None:
         """Take what happened before. What others wrote while a session was parked, nobody has written down yet."""
-        if isinstance(event, SessionStarted):
-            self._agents[event.session] = event.agent
-        elif isinstance(event, Parked):
-            parked.add(event.session)
-        elif isinstance(event, TurnResumed):
-            parked.discard(event.session)
-        if event.session in parked and isinstance(event, FOREIGN):
-            self._apply(fold, event)
-        else:
-            fold.apply(event)
+        for event in events:
+            if isinstance(event, SessionStarted):
+                self._agents[event.session] = event.agent
+            elif isinstance(event, Parked):
+                parked.add(event.session)
+            elif isinstance(event, TurnResumed):
+                parked.discard(event.session)
+            if event.session in parked and isinstance(event, FOREIGN):
+                self._write(fold, event, self._file_of(event.session))
+            else:
+                fold.apply(event)
 
     def _keep(self, root: str, fold: RunTreeNodes) -> RunTreeNodes:
         self._trees[root] = fold
@@ -135,16 +142,28 @@ class AgentLogs:
     # --- lines ----------------------------------------------------------------------------
 
     def _apply(self, fold: RunTreeNodes, event: AnyEvent) -> None:
+        """Write the lines of an event: in a thread if it is large, or lets a large one be shown that hooks held."""
+        heavy = isinstance(event, HooksPassed) or is_large(event)
+        self._order.do(partial(self._write, fold, event, self._file_of(event.session)), heavy=heavy)
+
+    def _write(self, fold: RunTreeNodes, event: AnyEvent, name: str) -> None:
         if event.pos <= fold.position:
             return
         lines = [line for change in fold.apply(event) if (line := self._line(fold, event, change))]
-        if lines:
-            with suppress(OSError):  # a full disk must not stop a run
-                self._files.write(self._file_of(event.session), lines)
+        if not lines:
+            return
+        try:
+            self._files.write(name, lines)
+        except OSError as error:  # a full disk must not stop a run
+            if name not in self._unwritable:
+                log.warning("the log file of %s can't be written: %s", name, error)
+            self._unwritable.add(name)
 
     def _file_of(self, session: str) -> str:
         agent = self._agents.get(session) or self._agent_of(session)
-        return _UNSAFE.sub("_", self._redactor.text(agent)).strip("._")[:100] or "agent"
+        if agent not in self._names:
+            self._names[agent] = _UNSAFE.sub("_", self._redactor.text(agent)).strip("._")[:100] or "agent"
+        return self._names[agent]
 
     def _line(self, fold: RunTreeNodes, event: AnyEvent, change: Change) -> str:
         """Return the line of a node that has begun, waits or has ended; "" for all other changes."""

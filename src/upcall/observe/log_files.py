@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,8 +53,7 @@ class LogFiles:
             os.close(file)
             file = None
         if file is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(self._path(name), flags, 0o600)
+            file = _open_own(self._path(name))
         self._open[name] = file
         if len(self._open) > _MOST_OPEN:
             oldest = next(iter(self._open))
@@ -60,10 +61,13 @@ class LogFiles:
         return file
 
     def _rotate(self, name: str, more: int) -> None:
-        """Move a file that is full out of the way; one process does it, and the others find a new one."""
-        lock = os.open(self._folder / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        """Move a file that is full out of the way; one process does it, and the others find a new one.
+
+        Nobody waits for the lock: any program may hold it, and for as long as it likes. Then the file grows.
+        """
+        lock = _open_own(self._folder / ".lock")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path = self._path(name)
             size = path.stat().st_size if path.exists() else 0
             if size and size + more > self._largest:
@@ -71,8 +75,25 @@ class LogFiles:
                     older = self._path(name, number - 1)
                     if older.exists():
                         older.replace(self._path(name, number))
+        except BlockingIOError:
+            pass
         finally:
             os.close(lock)
+
+
+def _open_own(path: Path) -> int:
+    """Open a file to append to it, or create it. Opening never waits, as it would for the reader of a pipe.
+
+    OSError says that it is not a regular file, belongs to somebody else, or has a second name: then it may be a
+    file that is not meant to be written to.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1:
+        return file
+    os.close(file)
+    raise OSError(errno.EPERM, "not a regular file of this user with one name", str(path))
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -6,27 +6,23 @@ at once and whole, so several runs may share a file.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 
 from upcall.contracts import Delta
 from upcall.events import AnyEvent, CallbackRaised
+from upcall.observe.in_order import InOrder
 from upcall.observe.plain import escaped
 from upcall.observe.redact import Redactor
 from upcall.observe.shown_events import HeldBack
+from upcall.observe.weight import is_large
 
 _ALWAYS_LEFT_OUT = ("session", "seq", "time", "type", "pos", "version")
-
-
-_LARGE = 20_000  # bytes of an event's JSON; looking for secrets in more takes long
-_MOST_WAITING = 100  # large events that wait to be written
 
 
 class Mirror:
@@ -39,30 +35,17 @@ class Mirror:
     def __init__(self, path: str | os.PathLike[str], redactor: Redactor | None = None) -> None:
         self._redactor, self._held = redactor or Redactor(), HeldBack()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._thread: ThreadPoolExecutor | None = None
-        self._waiting: deque[Future[None]] = deque()
+        self._order = InOrder("upcall-events-file")
 
     def __call__(self, item: AnyEvent | Delta) -> None:
         """Write an event. A Delta is not an event, and is ignored."""
         if not isinstance(item, Delta):
             for event in self._held.take(item):
-                self._take(event)
+                self._order.do(partial(self._write, event), heavy=is_large(event))
 
     async def settle(self) -> None:
         """Return when everything is written that was given to it."""
-        while self._waiting:
-            await asyncio.wrap_future(self._waiting.popleft())
-
-    def _take(self, event: AnyEvent) -> None:
-        waiting = self._waiting
-        while waiting and (waiting[0].done() or len(waiting) >= _MOST_WAITING):
-            waiting.popleft().result()
-        if not waiting and not _is_large(event):
-            self._write(event)
-            return
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "upcall-events-file")
-        waiting.append(self._thread.submit(self._write, event))
+        await self._order.settle()
 
     def _write(self, item: AnyEvent) -> None:
         try:
@@ -81,18 +64,10 @@ class Mirror:
 
     def close(self) -> None:
         """Write what was held back, without its body, and close the file."""
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._order.close()
         for event in self._held.rest():
             self._write(event)
         os.close(self._file)
-
-
-def _is_large(event: AnyEvent) -> bool:
-    try:
-        return len(msgspec.json.encode(event)) > _LARGE
-    except (RecursionError, msgspec.MsgspecError, TypeError, ValueError):  # of an older log
-        return True
 
 
 def line(event: AnyEvent) -> dict[str, Any]:
