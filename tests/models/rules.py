@@ -44,6 +44,7 @@ def check_openai(messages: list[dict[str, Any]], given: Collection[str] = ()) ->
 def _openai_call(where: str, call: dict[str, Any], given: Collection[str]) -> str:
     assert call["type"] == "function", where
     assert call["id"] in given or ID.fullmatch(call["id"]), f"{where}: id {call['id']!r}"
+    assert NAME.fullmatch(call["function"]["name"]), f"{where}: name {call['function']['name']!r}"
     assert isinstance(json.loads(call["function"]["arguments"]), dict), where
     return call["id"]
 
@@ -111,6 +112,7 @@ def _anthropic_assistant(
         if block["type"] == "tool_use":
             assert block["id"] in given or ID.fullmatch(block["id"]), f"{where}: id {block['id']!r}"
             assert block["id"] not in seen, f"{where}: repeated id {block['id']}"
+            assert NAME.fullmatch(block["name"]), f"{where}: name {block['name']!r}"
             assert isinstance(block["input"], dict), where
             seen.add(block["id"])
             calls.append(block["id"])

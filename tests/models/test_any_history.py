@@ -30,7 +30,7 @@ OWN = ("call_0", "functions.ping:1", "toolu_01AbC", "A1b2C3d4E")
 calls = st.builds(
     Call,
     ids,
-    st.just("ping"),
+    st.sampled_from(["ping", "functions.ping", "", "ping ping", "é" * 70, "ping\n"]),
     st.just({"a": 1}),
     st.sampled_from(["", "{"]),
     st.sampled_from(["", *OWN]),

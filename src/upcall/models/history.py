@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import string
 from collections.abc import Iterable
 from typing import Any, cast
@@ -31,6 +32,8 @@ _BROKEN = 10_000
 """The most characters to keep of unreadable arguments."""
 _MAX_ID = 10_000
 """The longest call id to accept from a provider; a longer one is ignored."""
+_MAX_NAME = 64
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -67,7 +70,7 @@ def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
     A call without a result gets a cancelled one, a result without its call is dropped, and messages between a call
     and its results are moved after them. Calls have the ids that this `provider` assigned. If it assigned none, or
     the same id twice, an id of nine letters and digits is generated, which every server accepts. The same history
-    gives the same ids in any process.
+    gives the same ids in any process. A model may also call tools by names that servers refuse; see `sent_name`.
     """
     walk = _Walk(provider)
     for message in messages:
@@ -126,7 +129,8 @@ class _Walk:
             fresh, count = generate_id(call.id, count), count + 1
         self._seen.add(fresh)
         self._waiting.setdefault(call.id, []).append(fresh)
-        renamed = call if fresh == call.id else call.replace(id=fresh)
+        name = sent_name(call.name)
+        renamed = call if (fresh, name) == (call.id, call.name) else call.replace(id=fresh, name=name)
         self._calls.append(renamed)
         return renamed
 
@@ -141,6 +145,14 @@ def generate_id(call_id: str, count: int = 0) -> str:
     """Generate an id of nine letters and digits from one of ours, different for each count."""
     number = int.from_bytes(hashlib.sha256(f"{call_id}#{count}".encode()).digest()[:8])
     return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
+
+
+def sent_name(name: str) -> str:
+    """Return the name of a called tool as every server accepts it: 1 to 64 letters, digits, `_` and `-`.
+
+    A model may invent any name. If a server refused it in the history, the conversation could not continue.
+    """
+    return _NOT_IN_NAMES.sub("_", name[:_MAX_NAME]) or "_"
 
 
 def _has_content(part: Text | Instruction | Image) -> bool:
