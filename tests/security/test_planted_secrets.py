@@ -281,7 +281,7 @@ async def test_a_notification_hides_secrets_and_a_function_gets_the_question_as_
         def add(self, address: str) -> bool:
             return True
 
-        async def async_notify(self, body: str, title: str) -> bool:
+        def notify(self, body: str, title: str) -> bool:
             sent.append(title + body)
             return True
 

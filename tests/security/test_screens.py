@@ -116,7 +116,7 @@ async def test_a_notification_shows_both_wordings_quoted_and_an_intent_on_one_li
         def add(self, address: str) -> bool:
             return True
 
-        async def async_notify(self, body: str, title: str) -> bool:
+        def notify(self, body: str, title: str) -> bool:
             sent.append((title, body))
             return True
 

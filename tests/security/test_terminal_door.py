@@ -239,7 +239,7 @@ async def test_notifications_carry_nothing_raw(monkeypatch: pytest.MonkeyPatch, 
         def add(self, address: str) -> bool:
             return True
 
-        async def async_notify(self, body: str, title: str) -> bool:
+        def notify(self, body: str, title: str) -> bool:
             sent.append(body + title)
             return True
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, cast
 
 from upcall.callbacks import PRIORITIES, Callback
 from upcall.core.turns.thread_cache import Threads
@@ -28,8 +28,11 @@ PAUSE = 10.0
 _LISTED = 10
 """Questions that are named in one notification."""
 
-_TITLE = 200
-"""Characters of a notification's title."""
+_TITLE = _LINE = 200
+"""Characters of a notification's title, and of a line about one of several questions."""
+
+_LOOKED_AT = 2_000
+"""Characters of a text of which such a line is made."""
 
 
 class Notify(Value, frozen=True):
@@ -109,7 +112,7 @@ class Notifier:
             callback = callback.replace(group=tuple(c.id for c in callbacks))
         try:
             if isinstance(to, str):
-                await _apprise(to, notification_text(callback, callbacks, self._redactor), self._threads)
+                await self._threads.run(partial(_post, to, callback, callbacks, self._redactor))
             elif _is_async(to):
                 await to(callback)
             else:
@@ -147,28 +150,41 @@ class _Batch:
         self.at, self.last_priority = 0.0, -1  # when the last notification was sent, and its priority
 
 
-async def _apprise(address: str, text: tuple[str, str], threads: Threads) -> None:
-    post = await threads.run(partial(_post_to, address))  # the import alone takes a while
-    title, body = text
-    if not await post.async_notify(body=body, title=title):
+def _post(address: str, first: Callback, callbacks: Sequence[Callback], redactor: Redactor) -> None:
+    """Send a notification. Importing Apprise, hiding secrets and sending may each take long."""
+    title, body = notification_text(first, callbacks, redactor)
+    if not _post_to(address).notify(body=body, title=title):
         raise SetupError("the message could not be delivered")
 
 
 def notification_text(first: Callback, callbacks: Sequence[Callback], redactor: Redactor) -> tuple[str, str]:
     """Return the title and the body of a notification of one question, or of several of one run tree."""
-    first, count = redactor.copy(first), len(callbacks)
+    count = len(callbacks)
     if count == 1:
-        title = f"{first.agent} asks ({first.intent}, {first.priority})"
-        asked = [first.reworded, "", "In its own words:"] if first.reworded else []
-        quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, first.message])).splitlines())
-        return one_line(title, _TITLE), f"{quoted}\n\nAnswer with: upcall answer {shell_word(first.id)} …"
+        return _about_one(first, redactor)
     others = [c for c in callbacks if c.id != first.id]
-    named = (first, *[redactor.copy(one) for one in others[: _LISTED - 1]])
-    shown = [f"> {one_line(c.agent, _TITLE)}: {one_line(c.reworded or c.message, _TITLE)}" for c in named]
+    named = (first, *others[: _LISTED - 1])
+    shown = [f"> {_line(c.agent, redactor)}: {_line(c.reworded or c.message, redactor)}" for c in named]
     if count > _LISTED:
         shown.append(f"… and {count - _LISTED} more")
     title = f"{count} questions wait ({first.priority})"
     return title, "\n".join([*shown, "", "See them with: upcall inbox"])
+
+
+def _about_one(callback: Callback, redactor: Redactor) -> tuple[str, str]:
+    """Return a question in full. Its context, choices and arguments are not in a notification."""
+    parts = {name: getattr(callback, name) for name in ("agent", "intent", "reworded", "message")}
+    shown = cast("dict[str, str]", redactor.show(parts))
+    title = f"{shown['agent']} asks ({shown['intent']}, {callback.priority})"
+    asked = [shown["reworded"], "", "In its own words:"] if callback.reworded else []
+    quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, shown["message"]])).splitlines())
+    return one_line(title, _TITLE), f"{quoted}\n\nAnswer with: upcall answer {shell_word(callback.id)} …"
+
+
+def _line(text: str, redactor: Redactor) -> str:
+    """Return a text on one line. Secrets are looked for only in the part that may be shown."""
+    start = redactor.beginning(text, _LOOKED_AT)
+    return one_line(redactor.text(start) + ("…" if len(start) < len(text) else ""), _LINE)
 
 
 def _post_to(address: str) -> Any:
