@@ -25,6 +25,7 @@ import msgspec
 from upcall.errors import SetupError
 from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
+from upcall.observe.name_cache import cached_by_name
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import Looks, RedactedStream
 from upcall.observe.restoring import Restoring, as_text
@@ -448,7 +449,7 @@ def _plain(value: Any) -> Any:
         return f"a value of type {type(value).__name__} that can't be shown"
 
 
-@lru_cache(4096)
+@cached_by_name
 def _is_secret(name: str) -> bool:
     return is_secret_name(name)
 

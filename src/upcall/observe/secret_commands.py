@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from upcall.observe.name_cache import cached_by_name
 from upcall.observe.secret_fields import Span
 from upcall.safety.secrets import is_secret_name
 
@@ -232,7 +232,7 @@ def secrets_in_lists(text: str, lines: Iterable[Span], tells: Callable[[str], bo
                 at = end
 
 
-@lru_cache(1024)
+@cached_by_name
 def is_secret_option(name: str, *, has_value: bool = False) -> bool:
     """Tell whether an option of this name, without its dashes, is followed by a secret."""
     words = [word.lower() for word in re.split(r"[\W_]+", name) if word]
@@ -243,7 +243,7 @@ def is_secret_option(name: str, *, has_value: bool = False) -> bool:
     return words[-1] in _NAMES or is_secret_name(re.split(r"[\W_]+", name)[-1])
 
 
-@lru_cache(1024)
+@cached_by_name
 def _is_header(name: str) -> bool:
     return _HEADER_NAME.fullmatch(name) is not None
 

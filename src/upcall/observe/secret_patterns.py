@@ -11,9 +11,9 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
+from upcall.observe.name_cache import cached_by_name
 from upcall.observe.secret_commands import (
     secrets_in_commands,
     secrets_in_listed_commands,
@@ -246,7 +246,7 @@ def _named(text: str, low: str, lines: Sequence[Span]) -> Iterator[Span]:
         yield from secrets_in_lists(text, lines, tells)
 
 
-@lru_cache(4096)
+@cached_by_name
 def tells(name: str) -> bool:
     """Tell whether a name in a text is one of a secret."""
     return name.lower() not in _TOO_COMMON and is_secret_name(name)
