@@ -291,3 +291,45 @@ async def test_a_path_too_long_for_any_file_needs_approval_without_being_compare
         async with measured() as cost:
             assert (await session.prompt("go")).status == "waiting"
     cost.check()
+
+
+@tool
+def run(command: Any = "", where: str = "") -> str:
+    """Run."""
+    return "ran"
+
+
+WORDS = ("rm", "sudo", "curl", "wget", "ssh", "push", "dd", "mkfs", "chmod", "chown", "kill", "reboot", ">")
+GLOBS = [f"*{word}*" for word in WORDS]
+
+
+async def status_of(folder: Path, condition: dict[str, Any], **args: Any) -> str:
+    """How a turn ends that calls `run` where this condition requires an approval; the event loop is not held."""
+    agent = Agent("a", model=Script([call("run", **args), "done"]), tools=[run], kit=[approve({"run": condition})])
+    async with Runtime(folder / "log.db", agents=[agent], hold=0.0) as runtime:
+        session = await runtime.start("a")
+        async with measured() as cost:
+            status = (await session.prompt("go")).status
+    cost.check()
+    return status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["text", "list", "object"])
+async def test_an_argument_too_long_to_be_compared_needs_approval(kind: str, tmp_path: Path) -> None:
+    long: dict[str, Any] = {
+        "text": "a" * 1_990_000,
+        "list": ["a" * 1_000] * 1_900,
+        "object": {"a": "a" * 1_990_000},
+    }
+
+    assert await status_of(tmp_path, {"command": GLOBS}, command=long[kind]) == "waiting"
+    assert (
+        await status_of(tmp_path, {"command": GLOBS, "where": "live*"}, command=long[kind], where="test") == "done"
+    )
+
+
+async def test_an_argument_is_compared_up_to_the_bound(tmp_path: Path) -> None:
+    assert await status_of(tmp_path, {"command": GLOBS}, command="a" * 100_000) == "done"
+    assert await status_of(tmp_path, {"command": GLOBS}, command="a" * 99_996 + " rm ") == "waiting"
+    assert await status_of(tmp_path, {"command": GLOBS}, command="a" * 100_001) == "waiting"

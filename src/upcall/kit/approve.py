@@ -22,6 +22,9 @@ that others describe by a schema and that are not known to be read-only."""
 _FILE_TOOLS = ("edit_file", "glob", "grep", "ls", "read_file", "write_file")
 """The built-in tools with a path in the workspace, which can be written in several ways."""
 
+_COMPARED = 100_000
+"""Characters of an argument that is compared with globs; as many as a command of the tool `shell` may have."""
+
 Globs = str | Sequence[str]
 Rules = Mapping[str, bool | Mapping[str, Globs]]
 
@@ -32,9 +35,10 @@ def approve(rules: Rules | str) -> Kit:
     rules: a dict, or the name of a preset. The dict maps a tool's name, or a glob of names, to True, False, or
         globs for arguments, by name: all named arguments must match; of a list of globs, one must match. A tool's
         own name takes precedence over globs. A `path` of the built-in file tools matches however it is written:
-        `/a/x`, `a/x` and `/b/../a/x` are the same. Presets: `read_only` (ask for all tools that are not marked
-        `read_only`), `edits_ask` (for the built-in tools that change something, and for tools made of a schema
-        that are not marked `read_only`), `all_ask`.
+        `/a/x`, `a/x` and `/b/../a/x` are the same. An argument of more than 100,000 characters, or a path of more
+        than 4,096, is not compared: it counts as a match. Presets: `read_only` (ask for all tools that are not
+        marked `read_only`), `edits_ask` (for the built-in tools that change something, and for tools made of a
+        schema that are not marked `read_only`), `all_ask`.
     """
     rule = _preset(rules) if isinstance(rules, str) else _by_name(_validate_rules(rules))
     return Kit(Hooks(before_tool=[inherited(approval_rule(rule))]))
@@ -78,11 +82,11 @@ def _needs_approval(condition: bool | Mapping[str, Globs], args: Mapping[str, An
 
 
 def _matches(args: Mapping[str, Any], name: str, is_path: bool, globs: Globs) -> bool:
-    """Return whether an argument matches; one that is missing, or a path that is too long, can't be checked."""
+    """Return whether an argument matches; one that is missing or too long can't be checked, so it does."""
     if name not in args:
         return True
     text = _text(args[name])
-    if is_path and len(text) > PATH:
+    if len(text) > (PATH if is_path else _COMPARED):
         return True
     forms = _forms(text, is_path)
     patterns = [globs] if isinstance(globs, str) else globs
