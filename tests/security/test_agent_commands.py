@@ -13,6 +13,7 @@ from cli.command import out, upcall
 from quick import slow_but
 from upcall import Agent, Runtime
 from upcall.models import Script, call
+from upcall.safety import agent_commands
 from upcall.workspace import Folder, shell
 from workspace.doubles import played
 
@@ -61,6 +62,31 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
     (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
 
     assert "a command that an agent runs (session 's') may not use `upcall answer`" in result.text
+
+
+DEEP = """\
+import ctypes, os, sys
+for _ in range(int(sys.argv[1])):
+    if child := os.fork():
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+ctypes.CDLL(None).prctl(29, 50_000, 0, 0, 0)  # the timer slack of a process that no supervisor started
+from upcall.cli import main
+from upcall.safety import agent_commands
+agent_commands._MOST_ANCESTORS = 10  # else it takes a minute to start the processes
+sys.exit(main(["answer", "q1", "--approve"]))
+"""
+"""A program that runs the command below many processes, without what it inherited from the supervisor."""
+
+
+@pytest.mark.parametrize(("between", "session"), [(0, " (session 's')"), (12, "")], ids=["few", "many"])
+async def test_a_command_can_not_hide_below_very_many_processes(between: int, session: str, tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text(DEEP)
+    source = shlex.quote(str(Path(agent_commands.__file__).parents[2]))
+    command = f"env -i PYTHONPATH={source} {PYTHON} deep.py {between} 2>&1"
+
+    (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
+
+    assert f"a command that an agent runs{session} may not use `upcall answer`" in result.text
 
 
 @pytest.mark.parametrize("way", slow_but(NAMESPACES[1:2], NAMESPACES))

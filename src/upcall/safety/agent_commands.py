@@ -51,10 +51,15 @@ def calling_session() -> str | None:
 def session_of_process(pid: str, known: dict[str, str | None] | None = None) -> str | None:
     """Return the id of the session whose command a process belongs to, by the marks of it and its ancestors.
 
+    Returns "" if there are too many ancestors to look at all of them: one further up may be marked.
+
     known: what was found for other processes just now; it is added to
     """
     known, seen, found = {} if known is None else known, list[str](), None
-    for one in _ancestors(pid):
+    for count, one in enumerate(_ancestors(pid)):
+        if count >= _MOST_ANCESTORS:
+            found = ""
+            break
         found = known[one] if one in known else _session_of(one)
         if one in known or found is not None:
             break
@@ -78,7 +83,7 @@ def _has_timer_slack() -> bool:
 
 def _ancestors(pid: str) -> Iterator[str]:
     """Yield a process and its ancestors. `/proc/self` is also right in a process namespace."""
-    for _ in range(_MOST_ANCESTORS):
+    while True:
         yield pid
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - quicker than a Path
