@@ -365,3 +365,20 @@ async def test_wrong_todos_are_told_to_the_model() -> None:
     assert out.is_error
     assert "todos[0].status" in out.text
     assert empty.text == "(nothing to do)"
+
+
+async def test_a_thousand_todos_are_kept_and_more_are_refused() -> None:
+    def some(count: int) -> list[dict[str, str]]:
+        return [{"content": str(number)} for number in range(count)]
+
+    kept, refused, read = await played(
+        None,
+        todo_tools(),
+        *(call("write_todos", todos=some(count)) for count in (1_000, 1_001)),
+        call("read_todos"),
+    )
+
+    assert refused.is_error
+    assert "there are 1001 things to do; write at most 1000" in refused.text
+    assert kept.text == read.text
+    assert kept.text.count("[ ]") == 1_000

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, cast
 
 import msgspec
@@ -111,29 +111,42 @@ def _converter(annotation: Any, schema: JsonSchema, defs: JsonSchema) -> Convert
     return convert
 
 
+_ANYTHING: JsonSchema = {}
+_HOLDERS = (dict, list)
+
+
 class _Strangers:
     """Looks for fields that no class has, as msgspec would if it could forbid them in all classes.
 
-    A problem is where it is, from the value that was looked at, and what it is. Each value is looked at once by
-    each class that it might be: in a tree of unions there are twice as many ways with each level.
+    A problem is where it is, from the value that was looked at, and what it is. A value that might be of several
+    classes is looked at once by each: in a tree of unions there are twice as many ways with each level.
     """
 
     def __init__(self, defs: JsonSchema) -> None:
         self._defs = defs
         self._seen: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._fitting: dict[tuple[int, type], list[JsonSchema]] = {}  # the same few, for each of many items
 
     def in_value(self, schema: JsonSchema, value: Any) -> tuple[str, str] | None:
         """The first field that none of the classes here has; None where one of them has all."""
-        first: tuple[str, str] | None = None
-        if not isinstance(value, dict | list):
+        kind = dict if isinstance(value, dict) else list
+        if not isinstance(value, kind):
             return None
-        wanted = "object" if isinstance(value, dict) else "array"
-        for option in _options(schema, self._defs):
-            if option.get("type") != wanted:
-                continue
-            at = id(option), id(cast("Any", value))
+        options = self._fitting.get((id(schema), kind))
+        if options is None:
+            wanted = "object" if kind is dict else "array"
+            options = [one for one in _options(schema, self._defs) if one.get("type") == wanted]
+            self._fitting[id(schema), kind] = options
+        if len(options) == 1:
+            return self._in_option(options[0], value)
+        return self._in_options(options, value)
+
+    def _in_options(self, options: Sequence[JsonSchema], value: Any) -> tuple[str, str] | None:
+        first: tuple[str, str] | None = None
+        for option in options:
+            at = id(option), id(value)
             if at not in self._seen:
-                self._seen[at] = self._in_option(option, cast("Any", value))
+                self._seen[at] = self._in_option(option, value)
             if self._seen[at] is None:
                 return None
             first = first or self._seen[at]
@@ -143,9 +156,11 @@ class _Strangers:
         if isinstance(value, dict):
             return self._in_object(option, cast("dict[str, Any]", value))
         first = cast("list[JsonSchema]", option.get("prefixItems", []))
-        rest = cast("JsonSchema", option.get("items") or {})
+        rest = cast("JsonSchema", option.get("items") or _ANYTHING)
         for number, item in enumerate(cast("list[Any]", value)):
-            if stranger := self.in_value(first[number] if number < len(first) else rest, item):
+            if isinstance(item, _HOLDERS) and (
+                stranger := self.in_value(first[number] if number < len(first) else rest, item)
+            ):
                 return f"[{number}]{stranger[0]}", stranger[1]
         return None
 
@@ -155,6 +170,8 @@ class _Strangers:
         for name, item in value.items():
             if name not in fields and others is False:
                 return "", f"Object contains unknown field `{name[:100]}`{closest_or_all(name, fields)}"
+            if not isinstance(item, _HOLDERS):
+                continue
             deeper = fields.get(name, others)
             if isinstance(deeper, dict) and (stranger := self.in_value(deeper, item)):
                 return f".{name[:100]}{stranger[0]}", stranger[1]

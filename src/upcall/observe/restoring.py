@@ -43,7 +43,9 @@ class Restoring:
         """Return which hidden value a mask stands for, and count that value as inserted."""
         length, index = int(found[1]), int(found[2]) - 1
         if not 0 <= index < len(self._hidden) or len(self._text(index)) != length:
-            raise ValueError(f"{found[0]} is not a placeholder of a value that was hidden here; write the value itself")
+            raise ValueError(
+                f"{found[0]} is not a placeholder of a value that was hidden here; write the value itself"
+            )
         self._left -= length
         if self._left < 0:
             raise TooLarge(

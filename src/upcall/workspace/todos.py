@@ -8,10 +8,12 @@ from typing import Any, Literal
 import msgspec
 
 from upcall.contracts import Context
+from upcall.errors import UpcallError
 from upcall.events import TODOS
 from upcall.messages import Value
 from upcall.tools import tool
 
+_MOST = 1_000
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
@@ -28,6 +30,8 @@ async def write_todos(todos: list[Todo], ctx: Context) -> str:
 
     todos: all of them, each with its content and its status: pending, in_progress or completed
     """
+    if len(todos) > _MOST:
+        raise UpcallError(f"there are {len(todos)} things to do; write at most {_MOST}")
     ctx.set_context(TODOS, msgspec.to_builtins(todos))
     open_items = [todo for todo in todos if todo.status != "completed"]
     ctx.set_context("pinned.todos", f"What is still to do:\n{_format(open_items)}" if open_items else "")

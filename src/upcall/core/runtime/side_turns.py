@@ -17,8 +17,8 @@ from upcall.errors import ChildFailed
 def must_continue(side: Turn, asked: Turn, name: str) -> bool:
     """Tell whether a side turn that began earlier runs again, because it has not ended or is retried.
 
-    A side turn that answers a callback is retried if it failed. A prompt of code, called `name`, continues if it was
-    cancelled. If it failed it is retried, unless its code has acted on the failure since: then it fails as before.
+    A side turn that answers a callback is retried if it failed. A prompt of code, called `name`, continues if it
+    was cancelled. If it failed, it is retried, unless its code has acted on the failure: then it fails as before.
     """
     turn = side.state.turn
     if turn.phase != "failed" or side.question is not None:

@@ -8,6 +8,7 @@ import msgspec
 
 from upcall.callbacks import Approve, Callback, Reject, approval_digest, decode_approval, same_json
 from upcall.core.routing.question import Question, outcome_of
+from upcall.core.turns.checking import checked
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.turn import CallbackScope, Turn
@@ -62,7 +63,7 @@ async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tupl
             return callback_id, edited
         if _asked_before(turn, edited):  # asking again would get the same answer, without end
             raise _refused(call, "a hook undid the approver's changes to the arguments")
-        call, args = edited, tool.check(edited.args)
+        call, args = edited, await checked(turn, tool, edited.args)
 
 
 def _refused(call: Call, why: str) -> CallRefused:

@@ -17,6 +17,7 @@ from upcall.callbacks import Callback, same_json
 from upcall.core.log.call_state import CallState
 from upcall.core.turns.access import CallContext, SyncCallContext
 from upcall.core.turns.approval import before_tool, edits_of, gate
+from upcall.core.turns.checking import checked
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.timeouts import ToolTimeout
@@ -128,11 +129,12 @@ class ToolStep(msgspec.Struct, eq=False):
             await log.flush(lazy=not had_children)
             if log.is_overdue:
                 await log.confirm()
-            self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
+            args = await checked(self.turn, tool, call.args)
+            self.end(await self._invoke(tool, call.id, args), "ran")
 
     async def _approved_again(self, tool: Tool, call: Call) -> bool:
         """Have a call approved that had started before its log was adopted; False if that gave it a result."""
-        passed = await gate(self.turn, tool, call, tool.check(call.args))
+        passed = await gate(self.turn, tool, call, await checked(self.turn, tool, call.args))
         if isinstance(passed, Result):
             self.end(passed, "hook")
             return False
@@ -181,7 +183,7 @@ class ToolStep(msgspec.Struct, eq=False):
             raise BadArguments(
                 tool.name, [f"the arguments must be one JSON object {most}, but were: {call.broken[:200]}"]
             )
-        args, approval = tool.check(call.args), ""
+        args, approval = await checked(self.turn, tool, call.args), ""
         if (
             tool.needs_approval or self.turn.actor.rules or self.turn.state.turn.callbacks
         ):  # it may have been asked before
@@ -193,7 +195,8 @@ class ToolStep(msgspec.Struct, eq=False):
             if final.name != tool.name:  # a hook sent what an approver had changed to another tool
                 await self._begin(final)
                 return
-            call, args = final, args if final is call else tool.check(final.args)
+            args = args if final is call else await checked(self.turn, tool, final.args)
+            call = final
         if self.turn.services.draining:
             self._check_draining()
         first, log = self.call.call, self.turn.log
