@@ -187,14 +187,14 @@ async def test_without_forms_the_choices_are_options(folder: Path):
 async def test_with_nothing_else_the_next_message_answers(folder: Path):
     agent: Any = PlainAgent([str(Path(sys.executable).with_name("upcall")), *COMMAND[1:]], folder)
     asked = await agent.ask("question why")
-    assert "clerk asks: why" in asked
+    assert "clerk asks:\n\n> why" in asked
     assert "Your next message answers it." in asked
     assert await agent.ask("because") == "The tools said: why -> because"
     both = await agent.ask("questions first second")
-    assert "1. clerk asks: first" in both
+    assert "1. clerk asks:\n\n> first" in both
     assert "Which question do you answer?" in await agent.ask("two")
     still = await agent.ask("2: two")
-    assert "clerk asks: first" in still
+    assert "clerk asks:\n\n> first" in still
     assert await agent.ask("one") == "The tools said: first -> one / second -> two"
     await agent.stop()
     assert effects(folder) == "why because\nsecond two\nfirst one\n"

@@ -4,6 +4,7 @@ The approval of a call is a permission request, and a page to open is a link. A 
 has no forms, its choices are the options of a permission request; else the turn ends with the question, and the
 person's next message answers it.
 A dialog that is closed settles nothing: the question keeps waiting.
+What a dialog shows of a large question is made in a thread.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import msgspec
 from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.forms import Form, arguments_form, has_options, link_of, question_form
-from upcall.hosts.acp.question_updates import question_text, route_text
+from upcall.hosts.acp.question_updates import DECLINE, LONGEST_NAME, question_text, route_text
 from upcall.hosts.acp.tool_calls import beside_diff, text_content
 from upcall.jsonrpc.errors import RpcError
 from upcall.observe.form import InvalidInput
-from upcall.observe.hidden_question import hidden_note, hide_secrets, is_approval
-from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.hidden_question import HiddenQuestion, hidden_note, hide_secrets, is_approval
+from upcall.observe.plain import one_line, visible
+from upcall.observe.quoted_question import asked_parts, choice_names, quoted
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 
 RIGHT = "editor"
 """How it is known who answered: the person who runs the editor answered in it."""
@@ -62,32 +65,32 @@ class Asking:
         return Answer(value, self._by, RIGHT)
 
     async def _ask(self, callback: Callback, call: Mapping[str, Any] | None) -> Any:
+        shown = await aside(hide_secrets, callback, self._redactor)
         if is_approval(callback):
-            return await self._approval(callback, call or {})
+            return await self._approval(callback, shown, call or {})
         if self._editor.client.links and (link := link_of(callback, self._redactor)):
             try:
-                return await self._link(callback, link)
+                return await self._link(callback, shown, link)
             except RpcError:  # as with forms
                 pass
-        if self._editor.client.forms and (form := question_form(callback, self._redactor)) is not None:
+        form = await aside(question_form, callback, self._redactor) if self._editor.client.forms else None
+        if form is not None:
             try:
-                return await self._form(callback, form)
+                return await self._form(callback, shown, form)
             except RpcError:  # it announced forms and can't show this one
                 pass
         if has_options(callback):
-            return await self._options(callback)
+            return await self._options(callback, shown)
         return None
 
     # --- approvals ------------------------------------------------------------------------
 
-    async def _approval(self, callback: Callback, call: Mapping[str, Any]) -> Any:
-        form = None
-        shown, hidden = hide_secrets(callback, self._redactor)
-        if self._editor.client.forms:
-            form = arguments_form(callback, shown.args or {})
+    async def _approval(self, callback: Callback, shown: HiddenQuestion, call: Mapping[str, Any]) -> Any:
+        form = arguments_form(callback, shown.callback.args or {}) if self._editor.client.forms else None
+        content = await aside(self._approval_content, callback, shown, call)
         params = {
             "sessionId": self._session_id,
-            "toolCall": {**call, "status": "pending", "content": self._approval_content(callback, call, hidden)},
+            "toolCall": {**call, "status": "pending", "content": content},
             "options": _approval_options(callback, can_edit=form is not None),
         }
         chosen = _selected(await self._editor.call("session/request_permission", params))
@@ -99,7 +102,7 @@ class Asking:
             case "reject":
                 return Reject()
             case "edit" if form is not None:
-                return await self._edited(callback, form)
+                return await self._edited(callback, shown, form)
             case str() if chosen.startswith(_PATTERN) and chosen[len(_PATTERN) :] in callback.patterns:
                 name = chosen[len(_PATTERN) :]
                 also = tuple(one.id for one in callback.covers.get(name, ()))
@@ -107,9 +110,11 @@ class Asking:
             case _:
                 return None
 
-    def _approval_content(self, callback: Callback, call: Mapping[str, Any], hidden: int) -> list[dict[str, Any]]:
+    def _approval_content(
+        self, callback: Callback, question: HiddenQuestion, call: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         """Return what the person approves, whole: the change of a file, all other arguments, and who wants it."""
-        shown = hide_secrets(callback, self._redactor).callback
+        shown, hidden = question
         content = list(cast("list[dict[str, Any]]", call.get("content") or []))
         rest = beside_diff(content[0], shown.args or {}) if content else shown.args or {}
         if rest or not content:
@@ -118,43 +123,47 @@ class Asking:
             also = "calls that wait" if len(covered) > 1 else "a call that waits"
             content.append(text_content(f"{visible(name)} ({visible(shown.patterns[name])}) allows {also}, too:"))
             content += [_json_content(one.args) for one in covered]
-        notes = [f"{callback.agent} wants to run {callback.tool}."]
+        notes = [f"{one_line(shown.agent, 100)} wants to run {visible(shown.tool)}.", *asked_parts(shown)]
         if route := route_text(callback, self._redactor):
             notes.append(route)
         if note := hidden_note(hidden):
             notes.append(note)
-        if callback.problem:
-            notes.append(f"The answer was not accepted: {plain(callback.problem)}")
+        if shown.problem:
+            notes.append(_refusal(shown.problem))
         return [*content, text_content("\n\n".join(notes))]
 
-    async def _edited(self, callback: Callback, form: Form) -> Any:
+    async def _edited(self, callback: Callback, shown: HiddenQuestion, form: Form) -> Any:
         known = {one.name for one in form.fields}
         kept = {name: value for name, value in (callback.args or {}).items() if name not in known}
-        problem = callback.problem
+        problem = shown.callback.problem
         while True:
-            action, args = await self._fill_in(callback, form, problem)
+            action, args = await self._fill_in(callback, shown, form, problem)
             if action != "accept":
                 return Reject() if action == "decline" else None
             try:
-                return Approve(args={**self._redactor.restore(args, callback.args), **kept})
+                restored = await aside(self._restored, callback.args, args)
+                return Approve(args={**restored, **kept})
             except ValueError as error:
                 problem = str(error)
 
+    def _restored(self, args: Any, edited: Any) -> dict[str, Any]:
+        return self._redactor.restore(edited, args)
+
     # --- questions ------------------------------------------------------------------------
 
-    async def _form(self, callback: Callback, form: Form) -> Any:
-        action, value = await self._fill_in(callback, form, callback.problem)
+    async def _form(self, callback: Callback, shown: HiddenQuestion, form: Form) -> Any:
+        action, value = await self._fill_in(callback, shown, form, shown.callback.problem)
         if action == "decline":
             return Decline()
         return value if action == "accept" else None
 
-    async def _link(self, callback: Callback, url: str) -> Any:
+    async def _link(self, callback: Callback, shown: HiddenQuestion, url: str) -> Any:
         """Ask the person to open a page; the editor shows where it leads before it does so."""
         params = {
             "mode": "url",
             "sessionId": self._session_id,
             "toolCallId": callback.id,
-            "message": self._message(callback, callback.problem),
+            "message": await aside(self._message, callback, shown, shown.callback.problem),
             "elicitationId": callback.id,
             "url": url,
         }
@@ -166,10 +175,13 @@ class Asking:
             case _:
                 return None
 
-    async def _fill_in(self, callback: Callback, form: Form, problem: str) -> tuple[str, Any]:
+    async def _fill_in(
+        self, callback: Callback, shown: HiddenQuestion, form: Form, problem: str
+    ) -> tuple[str, Any]:
         """Show a form until what was filled in is valid; returns what the person did, and the value."""
         while True:
-            action, content = await self._show(callback, form, self._message(callback, problem))
+            message = await aside(self._message, callback, shown, problem)
+            action, content = await self._show(callback, form, message)
             if action != "accept":
                 return action, None
             try:
@@ -193,18 +205,17 @@ class Asking:
             case _:
                 return "", {}
 
-    async def _options(self, callback: Callback) -> Any:
+    async def _options(self, callback: Callback, shown: HiddenQuestion) -> Any:
+        names = await aside(choice_names, shown.callback.choices, LONGEST_NAME, [DECLINE])
         options = [
-            {"optionId": str(number), "name": one_line(choice, 200), "kind": "allow_once"}
-            for number, choice in enumerate(callback.choices)
+            {"optionId": str(number), "name": name, "kind": "allow_once"} for number, name in enumerate(names)
         ]
-        options.append({"optionId": _DECLINE, "name": "Decline to answer", "kind": "reject_once"})
-        title = one_line(f"{callback.agent} asks: {self._redactor.text(callback.message)}", 200)
+        options.append({"optionId": _DECLINE, "name": DECLINE, "kind": "reject_once"})
         call = {
             "toolCallId": callback.id,
-            "title": title,
+            "title": one_line(f"{callback.agent} asks: {shown.callback.message}", 200),
             "status": "in_progress",
-            "content": [text_content(self._message(callback, callback.problem))],
+            "content": [text_content(await aside(self._message, callback, shown, shown.callback.problem))],
         }
         params = {"sessionId": self._session_id, "toolCall": call, "options": options}
         chosen = _selected(await self._editor.call("session/request_permission", params))
@@ -213,16 +224,23 @@ class Asking:
         is_choice = chosen.isdecimal() and len(chosen) < 6 and int(chosen) < len(callback.choices)
         return callback.choices[int(chosen)] if is_choice else None
 
-    def _message(self, callback: Callback, problem: str) -> str:
-        if is_approval(callback):
-            parts = [f"The arguments with which {callback.agent} runs {callback.tool}"]
+    def _message(self, callback: Callback, question: HiddenQuestion, problem: str) -> str:
+        shown = question.callback
+        agent = one_line(shown.agent, 100)
+        if is_approval(shown):
+            parts = [f"The arguments with which {agent} runs {visible(shown.tool)}"]
         else:
-            parts = [f"{callback.agent} asks: {question_text(callback, self._redactor)}"]
+            parts = [f"{agent} asks:", question_text(shown)]
         if route := route_text(callback, self._redactor):
             parts.append(route)
         if problem:
-            parts.append(f"The answer was not accepted: {plain(problem)}")
+            parts.append(_refusal(problem))
         return "\n\n".join(parts)
+
+
+def _refusal(problem: str) -> str:
+    """Say why an answer was not accepted. The problem may name what was typed, so it is quoted."""
+    return f"The answer was not accepted:\n{quoted(problem)}"
 
 
 def _json_content(value: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _KEPT_MESSAGES, _FEWEST_MESSAGES = 10, 4
 _MOST_LISTED = 50
 _COMMAND = re.compile(r"/(\w[\w:.-]{0,99})(?:\s+(.*))?\s*", re.DOTALL)
 _SKILLS = "skills"
+_LOOKED_AT = 4_000
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "answer": ("answer a question that waits", "[ID] ANSWER"),
@@ -149,11 +150,14 @@ class SessionCommands:
             + (
                 f"wants to run {one_line(one.tool, 60)}"
                 if one.tool
-                else f"asks: {one_line(self._shown(one.message), 200)}"
+                else f"asks: {one_line(self._begun(one.message), 200)}"
             )
             for one in waiting
         ]
         return "\n".join(rows) or "No question waits."
+
+    def _begun(self, text: str) -> str:
+        return self._shown(self._redactor.beginning(text, _LOOKED_AT))
 
     def _shown(self, text: str) -> str:
         return plain(self._redactor.text(text))

@@ -30,6 +30,7 @@ from upcall.hosts.acp.tool_calls import ToolCalls
 from upcall.hosts.acp.updates import Updates
 from upcall.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from upcall.observe.labels import Labels
+from upcall.observe.lines import Lines
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
 from upcall.observe.weight import aside
@@ -242,8 +243,9 @@ class Desk:
         if not waiting:
             return ""
         rows: list[str] = []
+        lines = Lines(self._appearance.redactor, self._appearance.labels)
         for one in waiting:
-            about = f"asks: {one_line(self._appearance.redactor.text(one.message), 200)}"
+            about = f"asks: {lines.text(one.message)}"
             what = f"wants to run {one_line(one.tool, 60)}" if one.tool else about
             rows.append(f"- {one.agent} {what} (session {one.session_id.partition('~')[0]})")
         count = f"{len(waiting)} question{'s' if len(waiting) > 1 else ''} of other sessions"

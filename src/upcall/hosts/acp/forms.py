@@ -15,6 +15,7 @@ from upcall.callbacks import Callback
 from upcall.hosts.acp.protocol import Client
 from upcall.observe.form import Field, InvalidInput, fields, json_types, parse, resolve_reference, value_text
 from upcall.observe.hidden_question import is_approval
+from upcall.observe.quoted_question import choice_names
 from upcall.observe.redact import Redactor
 
 ANSWER = "answer"
@@ -25,6 +26,7 @@ MOST_OPTIONS = 20
 _LONGEST_LINK = 4000
 _MOST_FIELDS = 50
 _MOST_CHOICES = 200
+_LONGEST_CHOICE = 4_000
 _MISSING: Any = object()
 
 
@@ -79,15 +81,22 @@ class Form(NamedTuple):
 
 def question_form(callback: Callback, redactor: Redactor) -> Form | None:
     """Return the form for a question; None where a form can't ask it: it is too large, or asks for a secret."""
-    if callback.choices:
-        return _choices_form(callback.choices)
-    schema = callback.schema
-    if asks_secret(callback, redactor):
+    if not _fits_form(callback, redactor):
         return None
+    if callback.choices:
+        return _choices_form(callback.choices, redactor)
+    schema = callback.schema
     if schema is None:
         field = FormField(ANSWER, {"type": "string"}, {"type": "string", "title": "Answer"}, required=True)
         return Form((field,), is_single=True, root={})
     return _form(schema, {})
+
+
+def _fits_form(callback: Callback, redactor: Redactor) -> bool:
+    """Return whether a form can ask a question."""
+    if callback.choices or callback.schema is None:
+        return len(callback.choices) <= _MOST_CHOICES
+    return len(fields(callback.schema) or ()) <= _MOST_FIELDS and not asks_secret(callback, redactor)
 
 
 def asks_secret(callback: Callback, redactor: Redactor) -> bool:
@@ -119,7 +128,7 @@ def needs_message(callback: Callback, client: Client, redactor: Redactor) -> boo
     """Return whether no dialog of the editor can ask a question, so that the person's next message answers it."""
     if is_approval(callback) or has_options(callback):
         return False
-    if client.forms and question_form(callback, redactor) is not None:
+    if client.forms and _fits_form(callback, redactor):
         return False
     return not asks_secret(callback, redactor)
 
@@ -132,12 +141,15 @@ def arguments_form(callback: Callback, shown: Mapping[str, Any]) -> Form | None:
     return _form(schema, shown)
 
 
-def _choices_form(choices: tuple[str, ...]) -> Form | None:
-    if len(choices) > _MOST_CHOICES:
-        return None
-    options = [{"const": one, "title": one} for one in choices]
+def _choices_form(choices: tuple[str, ...], redactor: Redactor) -> Form:
+    """Return the form that asks for a choice. Numbers stand for choices that can't be shown as they are."""
+    shown = [redactor.text(one) for one in choices]
+    titles = choice_names(shown, _LONGEST_CHOICE)
+    keys = choices if titles == list(choices) else tuple(str(number) for number in range(1, len(choices) + 1))
+    options = [{"const": key, "title": title} for key, title in zip(keys, titles, strict=True)]
     described = {"type": "string", "title": "Answer", "oneOf": options}
-    field = FormField(ANSWER, {}, described, required=True, choices={one: one for one in choices})
+    meant = dict(zip(keys, choices, strict=True))
+    field = FormField(ANSWER, {}, described, required=True, choices=meant)
     return Form((field,), is_single=True, root={})
 
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from upcall import Session
 from upcall.app import Runtime
@@ -20,12 +20,15 @@ from upcall.hosts.acp.commands import SETTLING, SessionCommands, SlashCommand, s
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.mcp_servers import SessionServers
 from upcall.hosts.acp.text_answers import TextAnswers
-from upcall.hosts.acp.updates import Update, Updates
+from upcall.hosts.acp.updates import Update, Updates, takes_long
 from upcall.jsonrpc.errors import INTERNAL_ERROR, RpcError
 from upcall.messages import Message
 from upcall.observe.hidden_question import is_approval
+from upcall.observe.weight import aside
 
 log = logging.getLogger("upcall")
+T = TypeVar("T")
+R = TypeVar("R")
 
 CANCEL_SECONDS = 0.5
 """Seconds that a cancelled turn has to end before the editor is told that it is cancelled; it ends later."""
@@ -34,6 +37,7 @@ BUFFER = 1000
 """Events and deltas that wait for a slow editor; what is beyond that is read from the log."""
 
 _PAGE = 50
+_AT_ONCE = 20
 _MOMENT = 0.03
 _OUTPUT_INTERVAL = 0.1
 _LATE_END = 5.0
@@ -73,6 +77,7 @@ class EditorSession:
         self._timer: asyncio.TimerHandle | None = None
         self._last_stop = ""
         self._is_closed = False
+        self._is_folding = False  # a thread folds an event: nothing else touches the updates meanwhile
 
     @property
     def id(self) -> str:
@@ -263,8 +268,11 @@ class EditorSession:
         call = None
         if is_approval(callback):
             origin = await self._origin(callback)
-            call = self.updates.call_to_approve(callback.session_id, origin, callback.tool, callback.args or {})
+            call = await aside(self._call_to_approve, callback, origin)
         return await self._asking.ask(callback, call)
+
+    def _call_to_approve(self, callback: Callback, origin: str) -> dict[str, Any]:
+        return self.updates.call_to_approve(callback.session_id, origin, callback.tool, callback.args or {})
 
     async def _origin(self, callback: Callback) -> str:
         stored = await self._runtime.store.callback(callback.id)
@@ -309,11 +317,11 @@ class EditorSession:
         try:
             async for item in self._subscription:
                 if isinstance(item, Delta):
-                    self._take_delta(item)
+                    await self._take_delta(item)
                 elif isinstance(item, Missed):
                     await self._catch_up(item)
                 elif not isinstance(item, Callback) and not self._is_known(item):
-                    self._take_event(item)
+                    await self._take_event(item)
                 await self._connection.drained()
         except Exception:
             log.exception("the updates of session %s can't be sent any more", self.id)
@@ -329,15 +337,15 @@ class EditorSession:
         self._is_behind = True
         self._end_syncs()
 
-    def _take_event(self, event: AnyEvent) -> None:
+    async def _take_event(self, event: AnyEvent) -> None:
         self._known.append(event.pos)
         self._is_behind = False
         if isinstance(event, Responded) and event.session == self.id:
             self._last_stop = event.stop
         self._send(self.updates.flush(output=False))
-        self._send(self.updates.feed(event))
+        await self._send_slowly(await self._folded(self.updates.feed, event, takes_long=takes_long(event)))
 
-    def _take_delta(self, delta: Delta) -> None:
+    async def _take_delta(self, delta: Delta) -> None:
         if delta.kind == _SYNC:
             self._send(self.updates.flush(output=False))
             self._end_syncs()
@@ -345,15 +353,40 @@ class EditorSession:
         if self._is_behind:
             self.updates.lose(delta.session)
             return
-        updates, waits = self.updates.delta(delta)
+        updates, waits = await self._folded(self.updates.delta, delta, takes_long=takes_long(delta))
         self._send(updates)
         if waits and self._timer is None:
             seconds = _OUTPUT_INTERVAL if delta.kind == "output" else _MOMENT
             self._timer = asyncio.get_running_loop().call_later(seconds, self._flush)
 
     def _flush(self) -> None:
+        if self._is_folding:  # in a thread; what waits here is sent after that
+            self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._flush)
+            return
         self._timer = None
         self._send(self.updates.flush())
+
+    async def _folded(self, fold: Callable[[T], R], what: T, *, takes_long: bool) -> R:
+        """Return what the fold makes of an event, events or a delta; in a thread if that may take long.
+
+        The next one is taken after that, so the order of updates is the order of events.
+        """
+        if not takes_long:
+            return fold(what)
+        self._is_folding = True
+        try:
+            return await asyncio.to_thread(fold, what)
+        finally:
+            self._is_folding = False
+
+    def _feed_all(self, found: Sequence[AnyEvent]) -> list[Update]:
+        return [update for event in found for update in self.updates.feed(event)]
+
+    async def _send_slowly(self, updates: Sequence[Update]) -> None:
+        """Send updates; between large numbers of them, other work is done."""
+        for at in range(0, len(updates), _AT_ONCE):
+            self._send(updates[at : at + _AT_ONCE])
+            await asyncio.sleep(0)
 
     def _is_known(self, event: AnyEvent) -> bool:
         return event.pos <= self._read_up_to or event.pos in self._known
@@ -362,14 +395,11 @@ class EditorSession:
         """Take in the log after a position, page by page."""
         store = self._runtime.store
         while page := await store.read_tree(self.id, after, _PAGE):
-            for event in page:
-                if event.pos in self._known:
-                    continue
-                if isinstance(event, Responded) and event.session == self.id:
-                    self._last_stop = event.stop
-                updates = self.updates.feed(event)
-                if send:
-                    self._send(updates)
+            new = [event for event in page if event.pos not in self._known]
+            stops = [one.stop for one in new if isinstance(one, Responded) and one.session == self.id]
+            self._last_stop = stops[-1] if stops else self._last_stop
+            updates = await self._folded(self._feed_all, new, takes_long=any(map(takes_long, new)))
+            await self._send_slowly(updates if send else ())
             after = page[-1].pos
             self._read_up_to = max(self._read_up_to, after)
             await self._connection.drained()

@@ -15,12 +15,14 @@ from upcall.hosts.acp.asking import RIGHT
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.forms import needs_message
 from upcall.observe.form import InvalidInput, parse
-from upcall.observe.hidden_question import hide_secrets, is_approval
+from upcall.observe.hidden_question import is_approval
 from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, plain, visible
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 
 _NAMED = re.compile(r"\s*(?:(?P<id>q[0-9a-f]{6,})|(?P<number>\d{1,3})\s*[:.)])\s*:?\s*(?P<text>.*)", re.DOTALL)
+_LOOKED_AT = 4_000
 
 
 class Taken(NamedTuple):
@@ -115,10 +117,13 @@ class TextAnswers:
         except (msgspec.MsgspecError, RecursionError) as error:
             return Taken(problem=f"The arguments are not a JSON object: {error}")
         try:
-            edited = self._redactor.restore(args, callback.args)
+            edited = await aside(self._restored, callback.args, args)
         except ValueError as error:
             return Taken(problem=f"The answer was not accepted: {plain(str(error))}")
         return await self.answer(callback.id, Approve(args=edited))
+
+    def _restored(self, args: Any, edited: dict[str, Any]) -> dict[str, Any]:
+        return self._redactor.restore(edited, args)
 
     async def _open(self) -> list[Callback]:
         return sorted(await self._runtime.inbox(session=self._session_id), key=lambda one: one.created)
@@ -126,26 +131,46 @@ class TextAnswers:
 
 def _value(callback: Callback, text: str) -> Any:
     if callback.choices:
-        meant = text.strip().casefold()
-        chosen = next((one for one in callback.choices if one.casefold() == meant), None)
-        if chosen is None:
-            raise InvalidInput(f"use one of: {', '.join(callback.choices)}")
-        return chosen
+        return _choice(callback.choices, text.strip())
     return text.strip() if callback.schema is None else parse(text.strip(), callback.schema)
+
+
+def _choice(choices: Sequence[str], text: str) -> str:
+    """Return the choice that a text means: its words, or its number in the list of the question."""
+    alike = [text] if text in choices else [one for one in choices if one.casefold() == text.casefold()]
+    worded = alike[0] if len(alike) == 1 else None
+    is_number = text.isdecimal() and len(text) < 6 and 0 < int(text) <= len(choices)
+    numbered = choices[int(text) - 1] if is_number else None
+    if worded is not None and numbered is not None and worded != numbered:
+        raise InvalidInput("it is one choice, and the number of another; use `upcall answer`")
+    found = worded if worded is not None else numbered
+    if found is None:
+        raise InvalidInput(f"use one of the {len(choices)} choices, or its number")
+    return found
 
 
 def _approvals_text(callbacks: Sequence[Callback], redactor: Redactor) -> str:
     """Ask which of the calls that wait is approved."""
-    shown = [hide_secrets(one, redactor).callback for one in callbacks]
-    rows = [f"- `/approve {one.id}` for {visible(one.tool)} {args_line(one.args or {})}" for one in shown]
+    rows = [
+        f"- `/approve {one.id}` for {visible(one.tool)} "
+        f"{args_line(redactor.show(redactor.shortened(one.args or {}, _LOOKED_AT)))}"
+        for one in callbacks
+    ]
     return "\n".join(["Say which call you approve:", "", *rows])
 
 
 def which_text(callbacks: Sequence[Callback], redactor: Redactor) -> str:
     """Ask which of several questions a message answers."""
-    rows = [
-        f"{number}. {one.agent} asks: {one_line(redactor.text(one.reworded or one.message), 300)}"
-        for number, one in enumerate(callbacks, 1)
-    ]
+    rows = [f"{number}. {_asked_line(one, redactor)}" for number, one in enumerate(callbacks, 1)]
     how = "Which question do you answer? Begin your message with its number, such as `1: your answer`."
     return "\n".join([*rows, "", how])
+
+
+def _asked_line(callback: Callback, redactor: Redactor) -> str:
+    """Return the beginning of a question on one line, in its original words, too."""
+
+    def short(text: str) -> str:  # redacted first: a part of a secret can't be recognised
+        return one_line(redactor.text(redactor.beginning(text, _LOOKED_AT)), 300)
+
+    line = f"{one_line(callback.agent, 100)} asks: {short(callback.message)}"
+    return f"{line}\n   reworded: {short(callback.reworded)}" if callback.reworded else line

@@ -77,20 +77,26 @@ class ToolCalls:
 
     def diff(self, name: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the change that a call makes to a file; None where it makes none, or none that is known."""
+        change = self._change(name, args)
+        if change is None:
+            return None
+        path, old, new = change
+        before = None if old is None else self._whole(old)
+        return {"type": "diff", "path": self.place(path), "oldText": before, "newText": self._whole(new)}
+
+    def has_diff(self, name: str, args: Mapping[str, Any]) -> bool:
+        """Return whether a change of a file is shown at a call."""
+        return self._change(name, args) is not None
+
+    def _change(self, name: str, args: Mapping[str, Any]) -> tuple[str, str | None, str] | None:
+        """Return the file that a call changes, the text there before, and the new one."""
         path, old, new = args.get("path"), args.get("old_string"), args.get("new_string")
         if not isinstance(path, str):
             return None
         if isinstance(old, str) and isinstance(new, str):
-            return {
-                "type": "diff",
-                "path": self.place(path),
-                "oldText": self._whole(old),
-                "newText": self._whole(new),
-            }
+            return path, old, new
         content = args.get("content")
-        if isinstance(content, str) and self.kind(name) == "edit":
-            return {"type": "diff", "path": self.place(path), "oldText": None, "newText": self._whole(content)}
-        return None
+        return (path, None, content) if isinstance(content, str) and self.kind(name) == "edit" else None
 
     def _whole(self, text: str) -> str:
         """Return a text of which nothing is left out: what can't be seen is written as an escape."""

@@ -21,8 +21,10 @@ from upcall.messages import Call, Image, Message, Result, Text, Thinking
 from upcall.observe.phrases import edited_args
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import is_large
 from upcall.prices import Cost
 
+_LARGE_DELTA = 20_000
 Update = tuple[str, dict[str, Any]]
 """The id of a session of the editor, and an update for it."""
 
@@ -30,8 +32,21 @@ _LONGEST_TITLE = 120
 _MOST_EARLY = 1000
 _SHOWN_AS_QUESTION = "ask"
 
+_KEPT: tuple[type[Any], ...] = (
+    *(events.CallbackAsked, events.CallbackPassed, *events.SETTLING, events.Parked),
+    *(events.HooksPassed, events.ModelStarted, events.ToolStarted, events.TurnEnded),
+)
+"""Small events that lead to updates of what earlier ones said, which may be large."""
+
 _NEVER_HIDDEN = (events.Responded,)
 """Events of sessions that are not shown, but whose tokens count."""
+
+
+def takes_long(item: events.AnyEvent | Delta) -> bool:
+    """Return whether taking in an event or a delta may take long, so that a thread should do it."""
+    if isinstance(item, Delta):
+        return len(item.text) > _LARGE_DELTA
+    return isinstance(item, _KEPT) or is_large(item)
 
 
 class Shown:
@@ -400,7 +415,7 @@ class Updates:
         if call is None:
             return
         what: dict[str, Any] = {"status": "failed" if result.is_error else "completed"}
-        if result.is_error or self._tools.diff(call.name, call.args) is None:  # else the change stays on the screen
+        if result.is_error or not self._tools.has_diff(call.name, call.args):  # else the change stays on the screen
             what["content"] = self._tools.result(result)
         self._change_call(session, call_id, **what)
         self._forget_call(session, call_id)
