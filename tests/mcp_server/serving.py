@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from cli.command import environment
-from upcall import Callback, Runtime
+from upcall import Agent, Callback, Runtime
 from upcall.hosts.http.access import Principal
 from upcall.hosts.http.token_file import kept_token, mcp_key_path
 from upcall.hosts.mcp.server import AgentServer
@@ -185,7 +185,7 @@ async def connected(
             yield client
 
 
-class _Commands:
+class Commands:
     """Commands for people."""
 
     def answer(self, callback: Callback) -> str:
@@ -199,21 +199,24 @@ class _Commands:
 
 
 @asynccontextmanager
-async def own_server(folder: Path, wait: float = 25.0, user: str = "ann") -> AsyncGenerator[AgentServer]:
-    """A server in this process, over the log in a folder. Effects are counted in that folder."""
+async def own_server(
+    folder: Path, wait: float = 25.0, user: str = "ann", agents: Sequence[Agent] = ()
+) -> AsyncGenerator[AgentServer]:
+    """A server of the desk or other agents in this process, over the log in a folder, where effects are counted."""
     from mcp_server.desk import desk, manager
 
     before = Path.cwd()
     os.chdir(folder)
     try:
-        async with Runtime(folder / "log.db", agents=[desk, manager]) as runtime:
+        served = agents or [desk, manager]
+        async with Runtime(folder / "log.db", agents=served) as runtime:
             server = AgentServer(
                 runtime,
-                [desk, manager],
+                served,
                 lambda _: Principal(user, "os-user"),
                 wait=wait,
                 key=kept_token(mcp_key_path(str(folder / "log.db"))),
-                commands=_Commands(),
+                commands=Commands(),
                 lines=Lines(Redactor(), Labels()),
             )
             stop = asyncio.Event()

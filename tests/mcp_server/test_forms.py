@@ -148,9 +148,10 @@ def test_a_question_shows_its_route_its_context_and_what_was_wrong_with_the_last
         context={"task": "sort mail"}, given={"room": "hall"}, reworded="Which of these?", problem="too short"
     )
     shown = question_text(hide_secrets(callback, REDACTOR))
-    assert shown.startswith("Invalid answer: too short")
-    for part in ("Which of these?", "asked as: Which one?", "task: sort mail", "context: room: hall"):
+    assert shown.startswith("Invalid answer:\n> too short\n")
+    for part in ("reworded:\n> Which of these?\n", "asked as:\n> Which one?\n", "context:\n> room: hall\n"):
         assert part in shown
+    assert shown.endswith("\ntask: sort mail")
 
 
 def test_numbers_and_texts_become_what_the_schema_says() -> None:

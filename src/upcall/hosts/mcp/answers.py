@@ -19,6 +19,7 @@ from upcall.observe.form import InvalidInput
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import visible
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 from upcall.tokens import allows, too_weak
 
 DIGEST = 12
@@ -63,7 +64,7 @@ class Answers:
             callback = await self._runtime.callback(callback_id)
             if callback.status != "open":
                 return Settled("late", _late(callback))
-            value = answer_of(callback, reply, self._redactor)
+            value = await aside(answer_of, callback, reply, self._redactor)
             if value is None:
                 return Settled("dismissed")
             await self._answer(callback, value, principal)
@@ -81,7 +82,7 @@ class Answers:
         if callback.status != "open":
             raise AlreadySettled(callback.id, callback.status, _by(callback), _at(callback))
         try:
-            value = self._value(callback, given)
+            value = await aside(self._value, callback, given)
         except InvalidInput as error:
             raise AnswerRefused(callback.id, str(error)) from None
         return await self._answer(callback, value, principal, only=given.only)

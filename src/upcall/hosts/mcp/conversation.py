@@ -24,6 +24,7 @@ from upcall.hosts.mcp.results import Commands, Results
 from upcall.observe.hidden_question import hide_secrets
 from upcall.observe.lines import Lines
 from upcall.observe.redact import Redactor
+from upcall.observe.weight import aside
 from upcall.tokens import allows
 
 TASK_GRACE = 0.5
@@ -43,8 +44,11 @@ class Forms:
     def __init__(self, redactor: Redactor, commands: Commands) -> None:
         self._redactor, self._commands = redactor, commands
 
-    def of(self, callback: Callback) -> tuple[str, dict[str, Any]] | None:
+    async def of(self, callback: Callback) -> tuple[str, dict[str, Any]] | None:
         """The message and the fields of a form; None where they are too long to be shown whole."""
+        return await aside(self._of, callback)
+
+    def _of(self, callback: Callback) -> tuple[str, dict[str, Any]] | None:
         shown = hide_secrets(callback, self._redactor)
         message, schema = question_text(shown, self._commands.reveal(callback)), schema_of(callback, self._redactor)
         if len(message) > LONGEST or len(msgspec.json.encode(schema)) > _LARGEST_FORM:
@@ -94,25 +98,25 @@ class Conversation:
             if task is not None and not outcome.has_ended and not outcome.note:
                 return task(outcome)
             if outcome.status != "waiting" or not self._client.has_forms or not self._may_answer:
-                return self._results.of(outcome, notes)
+                return await self._results.of(outcome, notes)
             if self._client.is_modern:
-                return self.input_required(outcome, notes) or self._results.of(outcome, notes)
+                return await self.input_required(outcome, notes) or await self._results.of(outcome, notes)
             said = await self._ask_all(outcome.questions, problems)
             notes = [*notes, *said.notes]
             if said.left or not again:
                 break
-        return self._results.of(await self._calls.look(turn), notes)
+        return await self._results.of(await self._calls.look(turn), notes)
 
     # --- the era without requests to clients ------------------------------------------------
 
-    def input_required(
+    async def input_required(
         self, outcome: Outcome, notes: Sequence[str] = (), problems: Mapping[str, str] | None = None
     ) -> InputRequiredResult | None:
         """The questions as forms, with the state that continues the call; None where none fits into a form."""
         requests: dict[str, Any] = {}
         for one in outcome.questions:
             problem = (problems or {}).get(one.id, "")
-            if made := self._forms.of(one.replace(problem=problem) if problem else one):
+            if made := await self._forms.of(one.replace(problem=problem) if problem else one):
                 requests[one.id] = input_request("\n\n".join([*notes, made[0]]), made[1])
         if not requests:
             return None
@@ -146,10 +150,10 @@ class Conversation:
         if dismissed:
             outcome = await self._calls.outcome(state.of)
             if outcome.status == "waiting":
-                return self._results.of(outcome, [*notes, "The form was closed; the question keeps waiting."])
+                return await self._results.of(outcome, [*notes, "The form was closed; the question keeps waiting."])
         elif problems:
             outcome = await self._calls.outcome(state.of)
-            if outcome.status == "waiting" and (again := self.input_required(outcome, notes, problems)):
+            if outcome.status == "waiting" and (again := await self.input_required(outcome, notes, problems)):
                 return again
         return await self.deliver(state.of, wait, notes, **how)
 
@@ -161,7 +165,7 @@ class Conversation:
         left = False
         for one in questions:
             problem = problems.pop(one.id, "")
-            made = self._forms.of(one.replace(problem=problem) if problem else one)
+            made = await self._forms.of(one.replace(problem=problem) if problem else one)
             if made is None:
                 left = True
                 continue

@@ -17,6 +17,7 @@ from upcall.observe.form import Field, InvalidInput, describe_schema, json_types
 from upcall.observe.form_fields import form_fields
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import visible
+from upcall.observe.quoted_question import choice_names
 from upcall.observe.redact import Redactor
 from upcall.safety.bounds import read_bounded_json
 
@@ -32,6 +33,8 @@ _LIMITS = {
     "number": ("minimum", "maximum"),
 }
 _LONGEST_ARGUMENTS = 1_000_000
+_LONGEST_CHOICE = 50_000
+"""Characters of a choice: a form that has more is not shown."""
 
 
 class Reply(NamedTuple):
@@ -198,10 +201,11 @@ def _text(value: Any) -> str:
 
 def _shown_choices(callback: Callback, redactor: Redactor) -> list[str]:
     """The choices as a person sees them. Where two look the same, or a secret is hidden, they are numbered."""
-    shown = [visible(redactor.text(one), lines=True) for one in callback.choices]
-    if shown == list(callback.choices) and len(set(shown)) == len(shown):
-        return shown
-    return [f"{number}. {one}" for number, one in enumerate(shown, 1)]
+    shown = [redactor.text(one) for one in callback.choices]
+    names = choice_names(shown, _LONGEST_CHOICE)
+    if shown == list(callback.choices) or names != shown:
+        return names
+    return [f"{number}. {one}" for number, one in enumerate(names, 1)]
 
 
 def _choice(callback: Callback, value: Any, redactor: Redactor) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +9,8 @@ import msgspec
 from upcall.callbacks import Callback
 from upcall.observe.hidden_question import HiddenQuestion, hidden_note, is_approval
 from upcall.observe.path_entries import path_entries
-from upcall.observe.plain import one_line, plain, shortened, visible
+from upcall.observe.plain import one_line, shortened, visible
+from upcall.observe.quoted_question import asked_parts, quoted
 
 LONGEST = 30_000
 """Characters of a question that a client shows in a form."""
@@ -22,39 +22,33 @@ _MOST_FACTS = 40
 def question_text(question: HiddenQuestion, command: str = "") -> str:
     """The question with what a person needs to answer it. `question` is without its secrets.
 
-    Of an approval every argument is shown whole, with invisible characters written as escapes. `command` shows
-    what is hidden.
+    Of an approval every argument is shown whole, with invisible characters written as escapes. What agents wrote is
+    quoted, and facts of the runtime have a line each. `command` shows what is hidden.
     """
     callback = question.callback
-    lines = [f"Invalid answer: {plain(callback.problem)}", ""] if callback.problem else []
-    lines += _approval(callback) if is_approval(callback) else _question(callback)
+    parts = [f"Invalid answer:\n{quoted(callback.problem)}"] if callback.problem else []
+    parts += [_head(callback), *asked_parts(callback)]
     if question.hidden:
-        lines.append(f"({hidden_note(question.hidden)}{f'; to see it: {command}' if command else ''})")
-    facts = [f"{name}: {shortened(plain(text), _LONGEST_FACT)}" for name, text in _facts(callback)[:_MOST_FACTS]]
-    return "\n".join([*lines, *(["", *facts] if facts else [])]).strip()
+        parts.append(f"({hidden_note(question.hidden)}{f'; to see it: {command}' if command else ''})")
+    facts = [f"{name}: {shortened(visible(text), _LONGEST_FACT)}" for name, text in _facts(callback)]
+    if len(facts) > _MOST_FACTS:
+        facts = [*facts[:_MOST_FACTS], f"({len(facts) - _MOST_FACTS} more facts; `upcall inbox --json` shows them)"]
+    return "\n\n".join([*parts, *(["\n".join(facts)] if facts else [])])
 
 
-def _approval(callback: Callback) -> list[str]:
+def _head(callback: Callback) -> str:
+    """Who asks, and what would run."""
+    if not is_approval(callback):
+        intent = f" ({one_line(callback.intent, 50)})" if callback.intent != "query" else ""
+        return f"{one_line(callback.agent, 100)} asks{intent}:"
     lines = [f"{one_line(callback.agent, 100)} wants to run {visible(callback.tool)}:"]
     lines += [f"  {visible(str(name))} = {json_text(value)}" for name, value in (callback.args or {}).items()]
-    if not callback.args:
-        lines.append("  without arguments")
-    if callback.reworded:
-        lines.append(plain(callback.reworded))
-    return lines
-
-
-def _question(callback: Callback) -> list[str]:
-    head = f"{one_line(callback.agent, 100)} asks"
-    if callback.intent != "query":
-        head += f" ({one_line(callback.intent, 50)})"
-    return [f"{head}:", plain(callback.reworded or callback.message).strip()]
+    return "\n".join(lines if callback.args else [*lines, "  without arguments"])
 
 
 def _facts(callback: Callback) -> list[tuple[str, str]]:
+    """What the runtime knows. What the asker gave is quoted instead."""
     facts: list[tuple[str, str]] = []
-    if callback.reworded:
-        facts.append(("asked as", callback.message))
     if callback.priority in ("high", "critical"):
         facts.append(("priority", callback.priority))
     if task := callback.context.get("task"):
@@ -66,11 +60,6 @@ def _facts(callback: Callback) -> list[tuple[str, str]]:
     facts += [("pattern", f"{name}: {made}") for name, made in callback.patterns.items()]
     if len(callback.group) > 1:
         facts.append(("equal", f"{len(callback.group) - 1} more like it; one answer settles all"))
-    given: Mapping[str, Any] = callback.given
-    facts += [
-        ("context", f"{name}: {value if isinstance(value, str) else json_text(value)}")
-        for name, value in given.items()
-    ]
     return facts
 
 

@@ -175,12 +175,7 @@ class AgentServer:
         given = read_arguments(arguments, InboxArguments)
         found = await self._runtime.inbox(_MOST_LISTED * 20, session=given.session)
         shown, more = found[:_MOST_LISTED], len(found) - _MOST_LISTED
-        texts = [self._results.question(one) for one in shown] or ["Nothing waits for an answer."]
-        if more > 0:
-            texts.append(f"{more} more wait.")
-        return self._results.note(
-            "\n\n".join(texts), questions=[self._results.question_fields(one) for one in shown]
-        )
+        return await self._results.listed(shown, more)
 
     async def _cancel(self, ctx: Context, talk: Conversation, arguments: dict[str, Any] | None) -> Any:
         given = read_arguments(arguments, CancelArguments)

@@ -88,13 +88,13 @@ class Tasks:
         if outcome.status == "cancelled":
             return {**task, "status": "cancelled"}
         if outcome.has_ended:
-            result = self._results.of(outcome).model_dump(by_alias=True, mode="json", exclude_none=True)
+            result = (await self._results.of(outcome)).model_dump(by_alias=True, mode="json", exclude_none=True)
             return {**task, "status": "completed", "result": result}
         may_answer = client.has_forms and allows(self._principal(ctx).role, "answerer")
-        requests = self._requests(outcome) if may_answer else {}
+        requests = await self._requests(outcome) if may_answer else {}
         if requests:
             return {**task, "status": "input_required", "inputRequests": requests}
-        said = self._results.of(outcome).content[0]
+        said = (await self._results.of(outcome)).content[0]
         return {**task, "status": "working", "statusMessage": getattr(said, "text", "")[:2000]}
 
     async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
@@ -116,11 +116,11 @@ class Tasks:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def _requests(self, outcome: Outcome) -> dict[str, Any]:
+    async def _requests(self, outcome: Outcome) -> dict[str, Any]:
         requests: dict[str, Any] = {}
         for one in outcome.questions:
             attempt, problem = self._problems.get(one.id, (0, ""))
-            if made := self._forms.of(one.replace(problem=problem) if problem else one):
+            if made := await self._forms.of(one.replace(problem=problem) if problem else one):
                 key = f"{one.id}{_ATTEMPT}{attempt + 1}" if attempt else one.id
                 request = input_request(*made)
                 requests[key] = request.model_dump(by_alias=True, mode="json", exclude_none=True)
