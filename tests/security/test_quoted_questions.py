@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,29 @@ async def test_a_form_of_choices_that_look_alike_gives_the_one_that_was_chosen(w
     answer = await Asking(editor, "s", "ann", Redactor(), asyncio.Event()).ask(callback, None)
     assert answer is not None
     assert answer.value == ALIKE[what][1]
+
+
+@pytest.mark.parametrize(
+    "field", [{"enum": ["\u00e9", "e\u0301"]}, {"items": {"enum": ["yes", "yes "]}, "type": "array"}]
+)
+async def test_values_of_a_form_that_look_alike_are_numbered(field: dict[str, Any], desk: Desk) -> None:
+    schema = {"type": "object", "properties": {"one": field}}
+    callback = await waiting(desk, asker("Sure?", schema=schema))
+    params, _ = await asked(callback, Client(forms=True))
+    made = await Forms(Redactor(), Commands()).of(callback)
+    assert made is not None
+    for shown in (params["requestedSchema"], made[1]):
+        assert re.findall(r"'title': '(\d)\. ", str(shown)) == ["1", "2"]
+
+
+async def test_a_pattern_that_is_cut_in_an_option_is_whole_in_the_approval(desk: Desk) -> None:
+    patterns = {"all": f"pay {'x' * 3_000} everything", "some": "pay 1"}
+    args = {"amount": 1}
+    callback = Callback("q1", "s", "payer", "Pay?", tool="pay", args=args, patterns=patterns, gate=True)
+    params, _ = await asked(callback, Client())
+    assert [one["name"][:3] for one in params["options"] if "pattern" in one["optionId"]] == ["1. ", "2. "]
+    for screen in (options, mcp_form, mcp_text):
+        assert patterns["all"] in await screen(callback, desk)
 
 
 async def test_a_choice_that_is_cut_in_an_option_is_whole_in_the_question(desk: Desk) -> None:

@@ -91,7 +91,7 @@ class Asking:
         params = {
             "sessionId": self._session_id,
             "toolCall": {**call, "status": "pending", "content": content},
-            "options": _approval_options(callback, can_edit=form is not None),
+            "options": _approval_options(shown.callback, can_edit=form is not None),
         }
         chosen = _selected(await self._editor.call("session/request_permission", params))
         match chosen:
@@ -123,7 +123,11 @@ class Asking:
             also = "calls that wait" if len(covered) > 1 else "a call that waits"
             content.append(text_content(f"{visible(name)} ({visible(shown.patterns[name])}) allows {also}, too:"))
             content += [_json_content(one.args) for one in covered]
-        notes = [f"{one_line(shown.agent, 100)} wants to run {visible(shown.tool)}.", *asked_parts(shown)]
+        notes = [
+            f"{one_line(shown.agent, 100)} wants to run {visible(shown.tool)}.",
+            *asked_parts(shown),
+            *_listed_patterns(shown),
+        ]
         if route := route_text(callback, self._redactor):
             notes.append(route)
         if note := hidden_note(hidden):
@@ -253,12 +257,27 @@ def _approval_options(callback: Callback, *, can_edit: bool) -> list[dict[str, A
         {"optionId": _ALLOW, "name": "Allow once", "kind": "allow_once"},
         {"optionId": _ALWAYS, "name": "Allow this call for the session", "kind": "allow_always"},
     ]
-    for name, covers in callback.patterns.items():
-        text = one_line(f"Allow for the session: {name} ({visible(covers)})", 200)
+    for name, text in zip(callback.patterns, _pattern_names(callback), strict=True):
         options.append({"optionId": f"{_PATTERN}{name}", "name": text, "kind": "allow_always"})
     if can_edit:
         options.append({"optionId": _EDIT, "name": "Edit the arguments…", "kind": "allow_once"})
     return [*options, {"optionId": _REJECT, "name": "Reject", "kind": "reject_once"}]
+
+
+def _pattern_names(callback: Callback) -> list[str]:
+    made = [f"Allow for the session: {name} ({covers})" for name, covers in callback.patterns.items()]
+    return choice_names(made, LONGEST_NAME)
+
+
+def _listed_patterns(shown: Callback) -> list[str]:
+    """Return the patterns whole, where the names of their options are cut."""
+    if all(len(name) <= LONGEST_NAME for name in _pattern_names(shown)):
+        return []
+    rows = [
+        f"{number}. {visible(name)} ({visible(one)})"
+        for number, (name, one) in enumerate(shown.patterns.items(), 1)
+    ]
+    return ["\n".join(["patterns:", *(f"> {row}" for row in rows)])]
 
 
 def _selected(answer: Any) -> str:

@@ -251,10 +251,16 @@ def _choice_field(
 ) -> FormField:
     texts = {value_text(value): value for value, _ in choices}
     described["type"] = "string"
-    described["oneOf"] = [{"const": value_text(value), "title": title} for value, title in choices]
+    described["oneOf"] = _titled(choices)
     if default is not None and default is not _MISSING and value_text(default) in texts:
         described["default"] = value_text(default)
     return FormField(field.name, field.schema, described, field.required, texts)
+
+
+def _titled(choices: list[tuple[Any, str]]) -> list[dict[str, str]]:
+    """Return values to choose from with titles, no two of which look alike."""
+    titles = choice_names([title for _, title in choices], _LONGEST_CHOICE)
+    return [{"const": value_text(value), "title": title} for (value, _), title in zip(choices, titles, strict=True)]
 
 
 def _several_field(
@@ -262,7 +268,7 @@ def _several_field(
 ) -> FormField:
     texts = {value_text(value): value for value, _ in choices}
     described["type"] = "array"
-    described["items"] = {"anyOf": [{"const": value_text(value), "title": title} for value, title in choices]}
+    described["items"] = {"anyOf": _titled(choices)}
     described |= {key: field.schema[key] for key in ("minItems", "maxItems") if _is_count(field.schema.get(key))}
     if isinstance(default, list):
         described["default"] = [value_text(one) for one in cast("list[Any]", default) if value_text(one) in texts]

@@ -111,7 +111,8 @@ def _simple(field: Field) -> dict[str, Any]:
     entry = cast("list[dict[str, Any]]", form_fields({"type": "object", "properties": {field.name: field.schema}}))[
         0
     ]
-    options = [(value_text(one["value"]), _option_title(one)) for one in entry["choices"]]
+    titles = choice_names([_option_title(one) for one in entry["choices"]], _LONGEST_CHOICE)
+    options = [(value_text(one["value"]), title) for one, title in zip(entry["choices"], titles, strict=True)]
     match entry["type"]:
         case "enum":
             return {"type": "string", **_options(options, "oneOf"), **_display_names(field.schema, len(options))}
@@ -151,7 +152,7 @@ def _display_names(schema: Mapping[str, Any], count: int) -> dict[str, Any]:
     names = schema.get("enumNames")
     if "enum" not in schema or not isinstance(names, list) or len(cast("list[Any]", names)) != count:
         return {}
-    return {"enumNames": [str(one) for one in cast("list[Any]", names)]}
+    return {"enumNames": choice_names([str(one) for one in cast("list[Any]", names)], _LONGEST_CHOICE)}
 
 
 def _is_of_type(value: Any, made: Mapping[str, Any]) -> bool:

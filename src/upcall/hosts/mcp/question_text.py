@@ -17,6 +17,7 @@ LONGEST = 30_000
 
 _LONGEST_FACT = 2000
 _MOST_FACTS = 40
+_PATTERN = "pattern"
 
 
 def question_text(question: HiddenQuestion, command: str = "") -> str:
@@ -30,10 +31,15 @@ def question_text(question: HiddenQuestion, command: str = "") -> str:
     parts += [_head(callback), *asked_parts(callback)]
     if question.hidden:
         parts.append(f"({hidden_note(question.hidden)}{f'; to see it: {command}' if command else ''})")
-    facts = [f"{name}: {shortened(visible(text), _LONGEST_FACT)}" for name, text in _facts(callback)]
+    facts = [f"{name}: {_fact(name, text)}" for name, text in _facts(callback)]
     if len(facts) > _MOST_FACTS:
         facts = [*facts[:_MOST_FACTS], f"({len(facts) - _MOST_FACTS} more facts; `upcall inbox --json` shows them)"]
     return "\n\n".join([*parts, *(["\n".join(facts)] if facts else [])])
+
+
+def _fact(name: str, text: str) -> str:
+    """A fact on one line. A pattern is whole: it may be approved."""
+    return visible(text) if name == _PATTERN else shortened(visible(text), _LONGEST_FACT)
 
 
 def _head(callback: Callback) -> str:
@@ -57,7 +63,7 @@ def _facts(callback: Callback) -> list[tuple[str, str]]:
         if entry.agent != "user":
             reason = f": {entry.reason}" if entry.reason and entry.step != "asked" else ""
             facts.append(("route", f"{entry.agent} {entry.done}{reason}"))
-    facts += [("pattern", f"{name}: {made}") for name, made in callback.patterns.items()]
+    facts += [(_PATTERN, f"{name}: {made}") for name, made in callback.patterns.items()]
     if len(callback.group) > 1:
         facts.append(("equal", f"{len(callback.group) - 1} more like it; one answer settles all"))
     return facts
