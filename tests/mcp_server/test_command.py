@@ -53,7 +53,7 @@ def test_wrong_usage_is_refused_before_anything_is_served(tmp_path: Path) -> Non
         (("--wait", "soon"), "not a number of seconds"),
         (("--port", "80"), "--port is for --http"),
         (("--agent", "desk"), "give AGENT"),
-        (("--store", ":memory:"), "give a file"),
+        (("--store", ":memory:"), "give the path of a file"),
         (("nowhere:agent",), "nowhere"),
     ):
         done = run(tmp_path, *args)

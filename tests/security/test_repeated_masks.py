@@ -130,7 +130,7 @@ def crew(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "problem"),
-    [("⟦hidden 100000 #1⟧" * 30, "characters together"), ("⟦hidden 7 #5⟧", "does not stand for")],
+    [("⟦hidden 100000 #1⟧" * 30, "characters together"), ("⟦hidden 7 #5⟧", "is not a placeholder")],
     ids=["repeated", "unknown"],
 )
 async def test_an_editor_is_told_that_a_mask_can_not_be_used(crew: Path, left: str, problem: str) -> None:
