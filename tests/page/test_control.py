@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from page.browser import DEMO, open_desk, run_demo, run_desk, served, shown
 from web.people import give_token, revoke
@@ -50,6 +51,25 @@ async def test_a_session_is_started_steered_prompted_and_cancelled_on_the_page(t
         await expect(main.get_by_text("cancelled").first).to_be_visible()
         await page.get_by_role("link", name="Sessions").click()
         await expect(page.get_by_role("row", name="A quiet talk").get_by_text("cancelled")).to_be_visible()
+
+
+async def test_what_is_said_while_the_page_reads_the_session_again_is_sent(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:talker") as server, shown(server, "sessions") as page:
+        main, read = page.get_by_role("main"), asyncio.Event()
+        await start(page, "talker", "hello", "A quiet talk")
+        await expect(main.get_by_text("I heard: hello").first).to_be_visible()
+        await expect(main.get_by_text("done", exact=True).first).to_be_visible()
+
+        async def hold(route: Route) -> None:
+            await read.wait()
+            await route.continue_()
+
+        await page.route(re.compile(r"/api/sessions/[^/]+$"), hold)
+        for text in ("one", "two"):
+            await say(page, text)
+            await expect(main.get_by_text(f"I heard: {text}").first).to_be_visible()
+        read.set()
 
 
 async def test_what_is_said_to_a_session_that_waits_is_read_when_it_continues(tmp_path: Path) -> None:
