@@ -301,23 +301,47 @@ async def test_a_default_is_returned_when_the_agent_that_is_asked_last_has_no_ti
     assert (reply.callbacks[0].status, outcome) == ("expired", ["the first"])
 
 
-@pytest.mark.parametrize("timeout", [math.inf, math.nan, 1e10, 10**30, -1, 0, True, "soon"])
-async def test_a_timeout_that_is_no_time_is_refused_where_it_is_given(timeout: Any, desk: Desk) -> None:
+# --- questions that are refused -----------------------------------------------------------
+
+
+async def refusal_of(desk: Desk, **options: Any) -> str:
+    """Return why a question with these options is refused where it is asked."""
     found: list[str] = []
 
     @tool
     async def question(ctx: Context) -> str:
         """Ask."""
         try:
-            await ctx.raise_callback("Which one?", timeout=timeout)
+            await ctx.raise_callback("Which one?", **options)
         except UpcallError as error:
             found.append(str(error))
         return "asked"
 
     await desk.prompt(Agent("a", model=Script([call("question"), "done"]), tools=[question]))
     assert len(found) == 1
-    assert "timeout=" in found[0]
-    assert "1,000,000,000" in found[0]
+    return found[0]
+
+
+@pytest.mark.parametrize("timeout", [math.inf, math.nan, 1e10, 10**30, -1, 0, True, "soon"])
+async def test_a_timeout_that_is_no_time_is_refused_where_it_is_given(timeout: Any, desk: Desk) -> None:
+    refusal = await refusal_of(desk, timeout=timeout)
+    assert "timeout=" in refusal
+    assert "1,000,000,000" in refusal
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"callback_type": "x" * 1_100_000},
+        {"resolvable_by": ["boss" * 300_000]},
+        {"passthrough_agents": [f"agent{number}" for number in range(100_000)]},
+    ],
+    ids=["intent", "a name in a hint", "many names in a hint"],
+)
+async def test_a_question_whose_intent_or_hints_are_too_large_is_refused(options: Any, desk: Desk) -> None:
+    refusal = await refusal_of(desk, **options)
+    assert "1000000 bytes" in refusal
+    assert len(refusal) < 1000
 
 
 # --- the callbacks of a reply -------------------------------------------------------------
@@ -362,33 +386,3 @@ async def test_the_reply_of_a_child_and_the_one_of_end_turn_hooks_have_the_callb
         "child": told[:1],
         "end_turn": told,
     }
-
-
-# --- how large a question may be ----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"callback_type": "x" * 1_100_000},
-        {"resolvable_by": ["boss" * 300_000]},
-        {"passthrough_agents": [f"agent{number}" for number in range(100_000)]},
-    ],
-    ids=["intent", "a name in a hint", "many names in a hint"],
-)
-async def test_a_question_whose_intent_or_hints_are_too_large_is_refused(options: Any, desk: Desk) -> None:
-    found: list[str] = []
-
-    @tool
-    async def question(ctx: Context) -> str:
-        """Ask."""
-        try:
-            await ctx.raise_callback("Which one?", **options)
-        except UpcallError as error:
-            found.append(str(error))
-        return "asked"
-
-    await desk.prompt(Agent("a", model=Script([call("question"), "done"]), tools=[question]))
-    assert len(found) == 1
-    assert "1000000 bytes" in found[0]
-    assert len(found[0]) < 1000
